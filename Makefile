@@ -1,5 +1,7 @@
 # make demo     set up, train the main job on embedded data, show its score, predictions and a picture
 # make test     set up, then style, types, import contracts and tests
+# make report   sizes, wording, test coverage and the twenty slowest tests: figures to read, not limits
+# make test-next  the tests with the newest torch, numba and llvmlite, in an environment of their own: NEXT="torch==2.14.0"
 # make campaigns  random reads, models, files, folders, options and kills, for an hour or more: SEED=... CASES=... NAMES="reads files"
 # make viewer   build regard/look/page/page.html from viewer/ (needs Node.js with npm)
 # make gallery  pages and pictures of where trained runs looked, for the docs: make gallery RUNS="runs/a runs/b"
@@ -22,7 +24,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python;
 	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 
-.PHONY: help install install-test install-browser demo test test-viewer campaigns viewer gallery format clean
+.PHONY: help install install-test install-browser demo test test-viewer test-next report campaigns viewer gallery format clean
 .DELETE_ON_ERROR:
 
 help:
@@ -79,6 +81,21 @@ test-viewer:
 	@if command -v npm >/dev/null; then cd viewer && npm ci --silent --no-audit --no-fund && npm run --silent check && npm test --silent; \
 	else echo "make: no npm, so the viewer's sources are not checked; its built page is"; fi
 
+report: install-test install-browser
+	@$(BIN)/python -m tests.report
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q --durations=20 --cov=regard --cov-report=term
+
+# Beyond the bounds of pyproject.toml, which are lifted here. All other packages are those of constraints.txt.
+NEXT ?= torch numba llvmlite
+VENV_NEXT ?= .venv-next
+test-next: install-browser
+	@$(VENV_NEXT)/bin/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV_NEXT)
+	@grep -v -E '^(torch|numba|llvmlite|triton)==' constraints.txt > $(VENV_NEXT)/constraints.txt
+	@$(BIN)/python -m tests.requirements > $(VENV_NEXT)/requirements.txt
+	$(VENV_NEXT)/bin/python -m pip --disable-pip-version-check --quiet install -c $(VENV_NEXT)/constraints.txt $(NEXT) -r $(VENV_NEXT)/requirements.txt
+	$(VENV_NEXT)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -e .
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(VENV_NEXT)/bin/python -m pytest -n $(JOBS) --dist loadfile tests/compat tests
+
 # Random cases by the thousand; `make test` runs a sample of each. Each process computes with one thread.
 SEED ?= 1
 campaigns: install-test
@@ -95,4 +112,4 @@ format: install-test
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(DEMO) build dist
+	rm -rf $(VENV) $(VENV_NEXT) $(DEMO) build dist

@@ -72,13 +72,13 @@ class Fusible(Eager):
 def readers(hidden: int, names: list[str], projects: bool) -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
     """Return the implementations to compare: functions of query, keys and values."""
     score = Additive(hidden, hidden, hidden) if projects else BareAdditive(hidden)
-    known = {
+    methods = {
         "ours": lambda: lambda query, keys, values: attend(query, (keys, values), score=score),
         "eager": lambda: Eager(hidden, projects=projects),
         "compiled": lambda: torch.compile(Fusible(hidden, projects=projects), dynamic=False),
         "keras": lambda: keras_reader(hidden),
     }
-    return {name: known[name]() for name in names}
+    return {name: methods[name]() for name in names}
 
 
 def keras_reader(hidden: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -107,12 +107,12 @@ def steps(size: tuple[int, int, int, int], names: list[str], *, train: bool) -> 
     score, eager, fused = Additive(hidden, hidden, hidden), Eager(hidden, projects=True), Fusible(hidden, projects=True)
     compiled = torch.compile(fused.read, dynamic=False)
     memory = Memory(keys, values, mapped_by=score)
-    known = {
+    methods = {
         "ours": lambda query, *_: attend(query, memory, score=score),
         "eager": eager.read,
         "compiled": compiled,
     }
-    return {name: _run(known[name], [query, keys, values], gradient, train) for name in names}
+    return {name: _run(methods[name], [query, keys, values], gradient, train) for name in names}
 
 
 def dots(batch: int, heads: int, length: int, dtype: torch.dtype, *, is_causal: bool, train: bool) -> dict[str, Run]:
@@ -128,12 +128,12 @@ def dots(batch: int, heads: int, length: int, dtype: torch.dtype, *, is_causal: 
         scores = query @ keys.transpose(-2, -1) * HEAD_DIM**-0.5
         return (scores + closed if is_causal else scores).softmax(-1) @ values
 
-    known = {
+    methods = {
         "auto": lambda query, keys, values: attend(query, (keys, values), mask=mask),
         "sdpa": lambda query, keys, values: F.scaled_dot_product_attention(query, keys, values, is_causal=is_causal),
         "plain": plain,
     }
-    return {name: _run(reader, tensors, gradient, train) for name, reader in known.items()}
+    return {name: _run(reader, tensors, gradient, train) for name, reader in methods.items()}
 
 
 def _run(reader: Callable[..., Tensor], tensors: list[Tensor], gradient: Tensor, train: bool) -> Run:
@@ -159,19 +159,19 @@ def times(competitors: dict[str, Run], seconds: float, least: int = 5) -> dict[s
     while time.perf_counter() < stop or len(rounds[next(iter(rounds))]) < least:
         for name, run in competitors.items():
             run()
-            taken: list[float] = []
+            durations: list[float] = []
             until = time.perf_counter() + ROUND_S
-            while not taken or time.perf_counter() < until:
+            while not durations or time.perf_counter() < until:
                 start = time.perf_counter()
                 run()
-                taken.append(time.perf_counter() - start)
-            rounds[name].append(statistics.median(taken))
+                durations.append(time.perf_counter() - start)
+            rounds[name].append(statistics.median(durations))
     return rounds
 
 
-def ratio(taken: dict[str, list[float]], other: str, ours: str) -> float:
+def ratio(times: dict[str, list[float]], other: str, ours: str) -> float:
     """Return the median ratio of the other's time to ours, over consecutive turns."""
-    return statistics.median(a / b for a, b in zip(taken[other], taken[ours], strict=True))
+    return statistics.median(a / b for a, b in zip(times[other], times[ours], strict=True))
 
 
 def growth(name: str, size: tuple[int, int, int, int], projects: bool, train: bool) -> float:
@@ -183,11 +183,11 @@ def growth(name: str, size: tuple[int, int, int, int], projects: bool, train: bo
 def _growth(name: str, size: tuple[int, int, int, int], projects: bool, train: bool) -> float:
     for run in runs((1, 8, 8, size[3]), [name], projects, train=train).values():
         run()
-    mine = runs(size, [name], projects, train=train)[name]
+    growth_run = runs(size, [name], projects, train=train)[name]
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _status("VmRSS")
-    mine()
+    growth_run()
     return max(0.0, _status("VmHWM") - before) / 1e6
 
 
@@ -204,13 +204,13 @@ def additive(options: argparse.Namespace) -> None:
     for size in SQUARE + LONG:
         for train in (False, True):
             rivals = names if size in SQUARE else names[:1]
-            taken = times(runs(size, rivals, projects, train=train), options.seconds, 5 if size in SQUARE else 3)
-            medians = {name: statistics.median(all_) for name, all_ in taken.items()}
+            measured = times(runs(size, rivals, projects, train=train), options.seconds, 5 if size in SQUARE else 3)
+            medians = {name: statistics.median(seconds) for name, seconds in measured.items()}
             line = f"{size!s:<26} {'train' if train else 'infer':<6}"
             line += "".join(f"{medians[name] * 1e3:13.3f}" if name in medians else f"{'':>13}" for name in names)
-            others = [ratio(taken, name, "ours") for name in rivals[2:]]
-            against = ratio(taken, "eager", "ours") if "eager" in taken else None
-            line += f"{against:9.1f}{min(others):14.1f}" if against else f"{'':>23}"
+            ratios = [ratio(measured, name, "ours") for name in rivals[2:]]
+            against = ratio(measured, "eager", "ours") if "eager" in measured else None
+            line += f"{against:9.1f}{min(ratios):14.1f}" if against else f"{'':>23}"
             line += f"{size[0] * size[1] * size[2] * size[3] / medians['ours'] / 1e9:13.2f}"
             line += f"{growth('ours', size, projects, train):8.1f}"
             line += f"{growth('eager', size, projects, train):10.1f}" if against else ""
@@ -223,10 +223,12 @@ def step(options: argparse.Namespace) -> None:
     print(f"{'/ eager':>9}{'/ compiled':>12}")
     for size in STEPS:
         for train in (False, True):
-            taken = times(steps(size, names, train=train), options.seconds)
+            measured = times(steps(size, names, train=train), options.seconds)
             line = f"{size!s:<26} {'train' if train else 'infer':<6}"
-            line += "".join(f"{statistics.median(taken[name]) * 1e6:13.1f}" for name in names)
-            print(line + f"{ratio(taken, 'eager', 'ours'):9.1f}{ratio(taken, 'compiled', 'ours'):12.1f}", flush=True)
+            line += "".join(f"{statistics.median(measured[name]) * 1e6:13.1f}" for name in names)
+            print(
+                line + f"{ratio(measured, 'eager', 'ours'):9.1f}{ratio(measured, 'compiled', 'ours'):12.1f}", flush=True
+            )
 
 
 def dot(options: argparse.Namespace) -> None:
@@ -238,12 +240,12 @@ def dot(options: argparse.Namespace) -> None:
         for dtype in (torch.float32, torch.bfloat16):
             for is_causal in (False, True):
                 for train in (False, True):
-                    taken = times(dots(*size, dtype, is_causal=is_causal, train=train), options.seconds)
-                    share = 1 / min(ratio(taken, "sdpa", "auto"), ratio(taken, "plain", "auto"))
+                    measured = times(dots(*size, dtype, is_causal=is_causal, train=train), options.seconds)
+                    share = 1 / min(ratio(measured, "sdpa", "auto"), ratio(measured, "plain", "auto"))
                     worst = max(worst, share)
                     line = f"{size!s:<20} {str(dtype)[6:]:<9}{'causal' if is_causal else '':<8}"
                     line += f"{'train' if train else 'infer':<6}"
-                    line += "".join(f"{statistics.median(taken[name]) * 1e3:10.3f}" for name in names)
+                    line += "".join(f"{statistics.median(measured[name]) * 1e3:10.3f}" for name in names)
                     print(line + f"{share:15.3f}", flush=True)
     print(f"the largest: {worst:.3f}")
 

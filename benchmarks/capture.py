@@ -79,27 +79,27 @@ def measure_search(run: Callable[[], object], name: str, model: torch.nn.Module,
         return seconds(run, nullcontext())
 
     for label, other in (("off", lambda: seconds(run, without_events())), ("noise", plain)):
-        one, two, ratio = time_pairs(plain, other, budget)
-        print(f"{name}  {label:>6} {one * 1e3:>8.1f} ms  {two * 1e3:>8.1f} ms  {ratio:.3f}", flush=True)
-    one, two, ratio = time_pairs(lambda: seconds(run, record(model)), plain, budget)
+        first, second, ratio = time_pairs(plain, other, budget)
+        print(f"{name}  {label:>6} {first * 1e3:>8.1f} ms  {second * 1e3:>8.1f} ms  {ratio:.3f}", flush=True)
+    first, second, ratio = time_pairs(lambda: seconds(run, record(model)), plain, budget)
     extra = peak(run, record(model)) - peak(run, nullcontext())
     with record(model) as capture:
         run()
-    kept = sum(call.nbytes for read in capture.recording for call in capture.recording[read])
+    num_bytes = sum(call.nbytes for read in capture.recording for call in capture.recording[read])
     start = time.process_time()
     count = sum(map_.weights.numel() for sample_maps in capture for map_ in sample_maps.maps)
     assembled = time.process_time() - start
     with tempfile.TemporaryDirectory() as folder:
         start = time.process_time()
         size = capture.save(Path(folder) / "a.html").stat().st_size
-        written = time.process_time() - start
-    print(f"{name}  {'on':>6} {one * 1e3:>8.1f} ms  {two * 1e3:>8.1f} ms  {ratio:.2f}", flush=True)
+        write_seconds = time.process_time() - start
+    print(f"{name}  {'on':>6} {first * 1e3:>8.1f} ms  {second * 1e3:>8.1f} ms  {ratio:.2f}", flush=True)
     print(
-        f"    {extra / 2**20:.1f} MB more live tensors, {kept / 2**20:.1f} MB recorded; ",
+        f"    {extra / 2**20:.1f} MB more live tensors, {num_bytes / 2**20:.1f} MB recorded; ",
         end="",
     )
     print(f"{count:,} weights assembled in {assembled * 1e3:.0f} ms, page of {size / 1e6:.1f} MB in ", end="")
-    print(f"{written * 1e3:.0f} ms", flush=True)
+    print(f"{write_seconds * 1e3:.0f} ms", flush=True)
 
 
 if __name__ == "__main__":

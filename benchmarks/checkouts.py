@@ -2,9 +2,9 @@
 
     python -m benchmarks.checkouts BEFORE AFTER [--rounds 15] [--threads 1] [--only read ...]
 
-BEFORE and AFTER are folders that hold regard/. Each runs in a separate process; they take turns, one piece of work at a
-time, so that load on the machine affects both. A ratio is AFTER / BEFORE, the median over the rounds with the smallest
-and the largest: 1 is as fast, 2 takes twice as long. Run it with BEFORE twice to see the noise.
+BEFORE and AFTER are folders that hold regard/ and benchmarks/. Each runs in a separate process; they take turns, one
+piece of work at a time, so that load on the machine affects both. A ratio is AFTER / BEFORE, the median over the rounds
+with the smallest and the largest: 1 is as fast, 2 takes twice as long. Run it with BEFORE twice to see the noise.
 """
 
 import argparse
@@ -113,10 +113,10 @@ def decoding() -> dict[str, Callable[[], object]]:
             config = DecodeConfig(beam=beam, max_ratio=1.0, max_extra=5)
             return engine.search(sentences[:count], config=config, bos=2, eos=3, pad=0)
 
-        called = f"decoding: {name}{' ' + kind if kind else ''}"
-        work[f"{called}, one sentence, greedy"] = search
+        title = f"decoding: {name}{' ' + kind if kind else ''}"
+        work[f"{title}, one sentence, greedy"] = search
         if name == "compiled":
-            work[f"{called}, 64 sentences, beam 4"] = lambda search=search: search(beam=4, count=64)
+            work[f"{title}, 64 sentences, beam 4"] = lambda search=search: search(beam=4, count=64)
     return work
 
 
@@ -180,10 +180,10 @@ def serve(threads: int, parts: list[str]) -> None:
 
 
 def start_server(checkout: Path, options: argparse.Namespace) -> subprocess.Popen[str]:
-    """Start a process that serves requests with the package of a checkout."""
+    """Start a process that serves requests with the package of a checkout, by its own copy of this file."""
     words = ["--serve", "--threads", str(options.threads), "--only", *options.only]
     return subprocess.Popen(
-        [sys.executable, __file__, *words],
+        [sys.executable, str(checkout / "benchmarks" / "checkouts.py"), *words],
         cwd=checkout,
         env=os.environ | {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": str(options.threads)},
         stdin=subprocess.PIPE,
@@ -215,19 +215,19 @@ def main() -> None:
     if len(options.checkouts) != 2:
         parser.error("name two checkouts: BEFORE AFTER")
     processes = [start_server(checkout, options) for checkout in options.checkouts]
-    names, _ = (process.stdout.readline().rstrip("\n").split("|") for process in processes if process.stdout)
+    pieces = [process.stdout.readline().rstrip("\n").split("|") for process in processes if process.stdout]
     print(f"{'work':46} {'before, ms':>11} {'after, ms':>10}  after / before: median (least to greatest)")
-    for name in names:
-        times = max(1, min(200, int(0.1 / request_time(processes[0], 1, name))))
+    for names in zip(*pieces, strict=True):  # the same work, which the checkouts may name differently
+        times = max(1, min(200, int(0.1 / request_time(processes[0], 1, names[0]))))
         rounds = []
         for number in range(options.rounds):
             order = (0, 1) if number % 2 else (1, 0)
-            taken = {which: request_time(processes[which], times, name) for which in order}
-            rounds.append((taken[0], taken[1]))
+            seconds = {which: request_time(processes[which], times, names[which]) for which in order}
+            rounds.append((seconds[0], seconds[1]))
         before, after = (statistics.median(times) * 1e3 for times in zip(*rounds, strict=True))
         ratios = sorted(later / earlier for earlier, later in rounds)
         spread = f"{statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})"
-        print(f"{name:46} {before:11.3f} {after:10.3f}  {spread}", flush=True)
+        print(f"{names[1]:46} {before:11.3f} {after:10.3f}  {spread}", flush=True)
     for process in processes:
         process.terminate()
 

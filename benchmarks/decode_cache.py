@@ -85,9 +85,9 @@ def main() -> None:
         for rows in options.rows:
             source = Padded(torch.randint(4, VOCAB, (rows, SOURCE_LEN)), torch.full((rows,), SOURCE_LEN))
             rounds = [compare(methods, model, source, options.tokens) for _ in range(options.rounds + 1)][1:]
-            cells = [f"{statistics.median(taken[name] for taken in rounds):>14.3f}" for name in methods]
+            cells = [f"{statistics.median(times[name] for times in rounds):>14.3f}" for name in methods]
             for name in ("prefix", "model"):
-                ratios = sorted(taken[name] / taken["with memory"] for taken in rounds)
+                ratios = sorted(times[name] / times["with memory"] for times in rounds)
                 cells.append(f"{f'{statistics.median(ratios):.1f} ({ratios[0]:.1f}-{ratios[-1]:.1f})':>18}")
             print(f"{rows:>4}  " + "  ".join(cells), flush=True)
 
@@ -98,7 +98,7 @@ def compare(methods: dict, model: Model, source: Padded, num_tokens: int) -> dic
     first = results["with memory"][1]
     for name, (_, tokens) in results.items():
         assert torch.equal(tokens, first), f"{name} must give the same tokens"
-    return {name: taken for name, (taken, _) in results.items()}
+    return {name: duration for name, (duration, _) in results.items()}
 
 
 if __name__ == "__main__":

@@ -70,20 +70,20 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     pipes, processes = [], []
     for contestant in options.contestants:
-        here, there = context.Pipe()
-        process = context.Process(target=work, args=(there, options, contestant), daemon=True)
+        parent, child = context.Pipe()
+        process = context.Process(target=work, args=(child, options, contestant), daemon=True)
         process.start()
-        pipes.append(here)
+        pipes.append(parent)
         processes.append(process)
-        print(f"{contestant}: loaded in {here.recv():.2f} s", flush=True)
+        print(f"{contestant}: loaded in {parent.recv():.2f} s", flush=True)
     for beam in options.beams:
         seconds: list[list[float]] = [[] for _ in pipes]
         results: list[tuple[float, list[str]]] = [(0.0, [])] * len(pipes)
         for _ in range(options.rounds):
             for index, pipe in enumerate(pipes):
                 pipe.send(beam)
-                taken, score, outputs = pipe.recv()
-                seconds[index].append(taken)
+                duration, score, outputs = pipe.recv()
+                seconds[index].append(duration)
                 results[index] = score, outputs
         for index, contestant in enumerate(options.contestants):
             score, outputs = results[index]

@@ -89,13 +89,13 @@ def run(name: str, passes: str, tensors: list[Tensor]) -> None:
 
 def seconds(name: str, passes: str, tensors: list[Tensor], *, budget_s: float) -> float:
     """Return the median time of a read."""
-    taken: list[float] = []
+    times: list[float] = []
     stop = time.perf_counter() + budget_s
-    while len(taken) < 2 or (time.perf_counter() < stop and len(taken) < 300):
+    while len(times) < 2 or (time.perf_counter() < stop and len(times) < 300):
         start = time.perf_counter()
         run(name, passes, tensors)
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken[1:])
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
 
 
 def growth(cell: tuple[str, str, int]) -> int:
@@ -137,8 +137,8 @@ def measure(names: list[str], lengths: list[int], *, budget_s: float) -> list[Ro
     keep_freed_memory()
     rows = []
     for cell in cells:
-        taken = seconds(cell[0], cell[1], inputs(cell[2]), budget_s=budget_s)
-        rows.append(Row(*cell, taken * 1e3, memory[cell] / 1e6))
+        seconds_taken = seconds(cell[0], cell[1], inputs(cell[2]), budget_s=budget_s)
+        rows.append(Row(*cell, seconds_taken * 1e3, memory[cell] / 1e6))
         print(_line(rows[-1]), flush=True)
     return rows
 
@@ -157,11 +157,11 @@ def draw(rows: list[Row], path: Path) -> None:
     panels = figure.subplots(1, 2)
     for axes, column, title in zip(panels, ("time_ms", "memory_mb"), ("forward, ms", "memory, MB"), strict=True):
         for name, (color, style) in LOOKS.items():
-            mine = sorted(row for row in rows if (row.read, row.passes) == (name, "infer"))
+            curve = sorted(row for row in rows if (row.read, row.passes) == (name, "infer"))
             slope = exponent(rows, name, "infer", column)
-            values = [getattr(row, column) for row in mine]
+            values = [getattr(row, column) for row in curve]
             axes.loglog(
-                [row.length for row in mine], values, style, color=color, marker=".", label=f"{name}, n^{slope:.2f}"
+                [row.length for row in curve], values, style, color=color, marker=".", label=f"{name}, n^{slope:.2f}"
             )
         axes.set_xticks(LENGTHS, [str(n) for n in LENGTHS], fontsize=8)
         axes.minorticks_off()

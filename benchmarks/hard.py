@@ -31,14 +31,14 @@ def measure(num_keys: int, value_dim: int, budget_s: float) -> dict[str, float]:
     """Return the median milliseconds of each choice."""
     query, keys = torch.randn(HEADS, QUERIES, DIM), torch.randn(HEADS, num_keys, DIM)
     memory = keys, torch.randn(HEADS, num_keys, value_dim)
-    taken: dict[str, list[float]] = {name: [] for name in CHOICES}
+    times: dict[str, list[float]] = {name: [] for name in CHOICES}
     stop = time.perf_counter() + budget_s
-    while time.perf_counter() < stop or len(taken["soft"]) < 5:
+    while time.perf_counter() < stop or len(times["soft"]) < 5:
         for name, choose in CHOICES.items():
             start = time.perf_counter()
             attend(query, memory, choose=choose)
-            taken[name].append(time.perf_counter() - start)
-    return {name: statistics.median(all_[1:]) * 1e3 for name, all_ in taken.items()}
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(seconds[1:]) * 1e3 for name, seconds in times.items()}
 
 
 def main() -> None:

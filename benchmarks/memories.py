@@ -44,20 +44,20 @@ Loop = Callable[[int, int], None]
 
 def step(item: Tensor, layers: Layers) -> tuple[Tensor, Layers]:
     """Append a pair to each layer's memory and read it."""
-    taken = []
+    extended = []
     for memory in layers:
         longer = memory.extend(item, item)
         item = attend(item, longer)
-        taken.append(longer)
-    return item, tuple(taken)
+        extended.append(longer)
+    return item, tuple(extended)
 
 
 @contextmanager
 def without_preallocation(size: int) -> Iterator[None]:
     """Disable preallocation for memories of fewer numbers."""
-    kept, plain._MIN_PREALLOCATED = plain._MIN_PREALLOCATED, size
+    original, plain._MIN_PREALLOCATED = plain._MIN_PREALLOCATED, size
     yield
-    plain._MIN_PREALLOCATED = kept
+    plain._MIN_PREALLOCATED = original
 
 
 def empty_memory(rows: int) -> Memory:
@@ -66,15 +66,15 @@ def empty_memory(rows: int) -> Memory:
 
 
 def run(memory: KeyValueCache, steps: int, **settings) -> None:
-    """Run the loop. Settings: `before` is applied to each memory in each step; `take` is the step."""
-    before, take = settings.get("before"), settings.get("take", step)
+    """Run the loop. Settings: `prepare` is applied to each memory before each step; `step` replaces the step."""
+    prepare, step_function = settings.get("prepare"), settings.get("step", step)
     rows = memory.keys.shape[0]
     item = torch.randn(rows, HEADS, 1, DIM)
     layers = tuple(memory.select(torch.arange(rows)) for _ in range(LAYERS))
     for number in range(steps):
-        if before is not None:
-            layers = tuple(before(memory, number) for memory in layers)
-        _, layers = take(item, layers)
+        if prepare is not None:
+            layers = tuple(prepare(memory, number) for memory in layers)
+        _, layers = step_function(item, layers)
 
 
 def run_copying(rows: int, steps: int) -> None:
@@ -101,10 +101,10 @@ def growing_loops() -> dict[str, Loop]:
         "growing": lambda rows, steps: run(empty_memory(rows), steps),
         "static": lambda rows, steps: run(static(rows, steps), steps),
         "within": lambda rows, steps: run(
-            static(rows, steps), steps, before=lambda memory, number: memory.within(number + 1)
+            static(rows, steps), steps, prepare=lambda memory, number: memory.within(number + 1)
         ),
-        "compiled": lambda rows, steps: run(static(rows, steps), steps, take=compiled),
-        "doubling": lambda rows, steps: run(static(rows, steps), steps, take=compiled, before=grow_by_doubling),
+        "compiled": lambda rows, steps: run(static(rows, steps), steps, step=compiled),
+        "doubling": lambda rows, steps: run(static(rows, steps), steps, step=compiled, prepare=grow_by_doubling),
     }
 
 
@@ -114,7 +114,7 @@ def beam_loops() -> dict[str, Loop]:
     def loop(rows: int, steps: int, size: int) -> None:
         order = torch.arange(rows).flip(0)
         with without_preallocation(size):
-            run(empty_memory(rows), steps, before=lambda memory, number: memory.select(order))
+            run(empty_memory(rows), steps, prepare=lambda memory, number: memory.select(order))
 
     return {
         "copied": functools.partial(loop, size=2**62),
@@ -133,22 +133,22 @@ def sliding_loops() -> dict[str, Loop]:
         "copied": run_copying,
         "sliding": lambda rows, steps: run(SlidingMemory.of(empty_memory(rows), window=WINDOW), steps),
         "ring": lambda rows, steps: run(ring(rows), steps),
-        "compiled ring": lambda rows, steps: run(ring(rows), steps, take=compiled),
+        "compiled ring": lambda rows, steps: run(ring(rows), steps, step=compiled),
     }
 
 
 def compare(loops: dict[str, Loop], rows: int, steps: int, rounds: int) -> None:
     """Print a row of the table."""
-    taken: dict[str, list[float]] = {name: [] for name in loops}
+    times_by_name: dict[str, list[float]] = {name: [] for name in loops}
     end = time.perf_counter() + 3 * len(loops)
-    while len(taken["copied"]) <= rounds or time.perf_counter() < end:  # the first round compiles
+    while len(times_by_name["copied"]) <= rounds or time.perf_counter() < end:  # the first round compiles
         for name, loop in loops.items():
             start = time.process_time()
             loop(rows, steps)
-            taken[name].append((time.process_time() - start) / steps * 1e6)
+            times_by_name[name].append((time.process_time() - start) / steps * 1e6)
     cells = []
-    for times in taken.values():
-        ratio = statistics.median(a / b for a, b in zip(times[1:], taken["copied"][1:], strict=True))
+    for times in times_by_name.values():
+        ratio = statistics.median(a / b for a, b in zip(times[1:], times_by_name["copied"][1:], strict=True))
         cells.append(f"{f'{statistics.median(times[1:]):.0f} ({ratio:.2f})':>16}")
     print(f"{rows:>5} {steps:>6} " + " ".join(cells), flush=True)
 
@@ -189,15 +189,17 @@ def int8_table(rounds: int) -> None:
             "Quantized": functools.partial(attend, query, small),
             "once": lambda query=query, small=small: attend(query, Memory(small.keys, small.values)),
         }
-        taken: dict[str, list[float]] = {name: [] for name in reads}
+        times_by_name: dict[str, list[float]] = {name: [] for name in reads}
         for _ in range(4 * rounds):
             for name, read in reads.items():
                 start = time.process_time()
                 read()
-                taken[name].append((time.process_time() - start) * 1e3)
-        cells = " ".join(f"{statistics.median(times):>9.2f}" for times in taken.values())
-        saved = (keys.nbytes + values.nbytes) / small.num_bytes
-        print(f"{f'{rows} x {num_keys}':>12} {cells} {saved:>8.2f} {errors[1]:>9.1e} {errors[0]:>9.1e}", flush=True)
+                times_by_name[name].append((time.process_time() - start) * 1e3)
+        cells = " ".join(f"{statistics.median(times):>9.2f}" for times in times_by_name.values())
+        bytes_saved = (keys.nbytes + values.nbytes) / small.num_bytes
+        print(
+            f"{f'{rows} x {num_keys}':>12} {cells} {bytes_saved:>8.2f} {errors[1]:>9.1e} {errors[0]:>9.1e}", flush=True
+        )
 
 
 def main() -> None:
@@ -212,9 +214,9 @@ def main() -> None:
     torch._dynamo.config.recompile_limit = 64
     if not options.default_memory:
         keep_freed_memory()
-    kept = "default" if options.default_memory else "kept"
+    policy = "default" if options.default_memory else "kept"
     print(
-        f"one thread, freed memory {kept}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f} "
+        f"one thread, freed memory {policy}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f} "
         f"on {os.cpu_count()} cores"
     )
     with torch.no_grad():

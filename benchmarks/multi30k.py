@@ -52,12 +52,12 @@ def by_length(triples: list[tuple[str, str, str]]) -> list[dict[str, float]]:
     """Return BLEU of (source, output, reference) in each bin of source words."""
     rows = []
     for least, most in pairwise(EDGES):
-        inside = [t for t in triples if least < len(t[0].split()) <= most]
-        if len(inside) >= LEAST_PAIRS:
-            _, outputs, references = map(list, zip(*inside, strict=True))
-            mean = sum(len(t[0].split()) for t in inside) / len(inside)
+        in_bin = [t for t in triples if least < len(t[0].split()) <= most]
+        if len(in_bin) >= LEAST_PAIRS:
+            _, outputs, references = map(list, zip(*in_bin, strict=True))
+            mean = sum(len(t[0].split()) for t in in_bin) / len(in_bin)
             score = bleu(outputs, references).score
-            rows.append({"over": least, "up_to": most, "pairs": len(inside), "words": mean, "bleu": score})
+            rows.append({"over": least, "up_to": most, "pairs": len(in_bin), "words": mean, "bleu": score})
     return rows
 
 
@@ -70,10 +70,10 @@ def measure(run: TrainedTexts, sources: list[str], references: list[str]) -> dic
     score = bleu(outputs, references)
     triples = list(zip(sources, outputs, references, strict=True))
     for count in NUM_JOINED[1:]:
-        longer, wanted = join_lines(sources, count), join_lines(references, count)
-        triples += zip(longer, run.predict(longer, beam=5, length_penalty=1.0), wanted, strict=True)
+        longer, references_joined = join_lines(sources, count), join_lines(references, count)
+        triples += zip(longer, run.predict(longer, beam=5, length_penalty=1.0), references_joined, strict=True)
     return {
-        "weights": sum(p.numel() for p in run.model.parameters()),
+        "parameters": sum(p.numel() for p in run.model.parameters()),
         "bleu": score.score,
         "detail": str(score),
         "bleu_greedy": bleu(greedy, references).score,

@@ -31,17 +31,17 @@ def main() -> None:
     counts: dict[str, Counter[str]] = {}
     for text, label in train:
         counts.setdefault(label, Counter()).update(grams(text))
-    known = set().union(*counts.values())
-    totals = {label: sum(counter.values()) + len(known) for label, counter in counts.items()}
+    vocabulary = set().union(*counts.values())
+    totals = {label: sum(counter.values()) + len(vocabulary) for label, counter in counts.items()}
 
     def score(words: list[str], label: str) -> float:
-        return sum(math.log((counts[label][word] + 1) / totals[label]) for word in words if word in known)
+        return sum(math.log((counts[label][word] + 1) / totals[label]) for word in words if word in vocabulary)
 
     hits = 0
     for text, label in test:
         words = grams(text)
         hits += max(counts, key=lambda name: score(words, name)) == label  # used at once
-    print(f"{100 * hits / len(test):.2f} % of {len(test):,} texts, {len(known):,} unigrams and bigrams")
+    print(f"{100 * hits / len(test):.2f} % of {len(test):,} texts, {len(vocabulary):,} unigrams and bigrams")
 
 
 if __name__ == "__main__":

@@ -67,17 +67,17 @@ def time_steps(folder: Path, *, steps: int, seconds: float) -> dict[str, list[fl
         data=replace(config.data, val_size=8, test_size=8),
         train=replace(config.train, steps=1, precision="float32", tensorboard=False),
     )
-    train(folder, Run(recipe="dates", seed=1, config=short), tell=lambda text: None)
-    both = {}
+    train(folder, Run(recipe="dates", seed=1, config=short), notify=lambda text: None)
+    steppers = {}
     for name in PRECISIONS:
         trained = load(folder)
-        both[name] = stepper(trained.model, trained.recipe.batches(), config.train, name)
-    for step in both.values():
+        steppers[name] = stepper(trained.model, trained.recipe.batches(), config.train, name)
+    for step in steppers.values():
         step(0)
     times: dict[str, list[float]] = {name: [] for name in PRECISIONS}
     end = time.monotonic() + seconds
     for number in range(1, steps + 1):
-        for name, step in both.items():
+        for name, step in steppers.items():
             times[name].append(step(number))
         if time.monotonic() > end:
             break
@@ -110,11 +110,11 @@ def main() -> None:
     print(f"{torch.__version__}, Python {platform.python_version()}")
     start = time.perf_counter()
     measure_products()
-    taken = time.perf_counter() - start
+    seconds = time.perf_counter() - start
     with patch.object(precision.time, "perf_counter", time.process_time):
         measurement = measure_products()
     print(
-        f"measurement  {taken:.3f} s:",
+        f"measurement  {seconds:.3f} s:",
         *(f"{name} {rate:.1f} GFLOP/s " for name, rate in measurement.gflops.items()),
         end="",
     )
@@ -122,16 +122,16 @@ def main() -> None:
         f"({measurement.rows} rows); bfloat16 takes "
         f"{measurement.seconds['bfloat16'] / measurement.seconds['float32']:.2f}"
     )
-    chosen = choose(measurement, options.simulate)
+    selected = choose(measurement, options.simulate)
     with tempfile.TemporaryDirectory() as folder:
         times = time_steps(Path(folder) / "run", steps=options.steps, seconds=options.seconds)
-    medians = {name: statistics.median(taken) for name, taken in times.items()}
+    medians = {name: statistics.median(seconds) for name, seconds in times.items()}
     summary = "  ".join(f"{name} {1e3 * median:.0f} ms" for name, median in medians.items())
-    pairs = [two / one for one, two in zip(*times.values(), strict=True)]
+    pairs = [second / first for first, second in zip(*times.values(), strict=True)]
     print(f"steps        {len(pairs)} in each: {summary}; bfloat16 takes {statistics.median(pairs):.2f}", end=" ")
     print(f"({min(pairs):.2f} to {max(pairs):.2f})")
-    print(f"choice       {chosen.name}: {chosen.reason}")
-    print(f"             its steps take {medians[chosen.name] / min(medians.values()):.2f} of the faster precision's")
+    print(f"choice       {selected.name}: {selected.reason}")
+    print(f"             its steps take {medians[selected.name] / min(medians.values()):.2f} of the faster precision's")
 
 
 if __name__ == "__main__":

@@ -55,15 +55,17 @@ def seconds(run: Callable[[], object], context: AbstractContextManager) -> float
     return time.process_time() - start
 
 
-def time_pairs(one: Callable[[], float], other: Callable[[], float], budget: float) -> tuple[float, float, float]:
-    """Time two functions in alternating order; return the medians and the median of the ratio one / other."""
+def time_pairs(
+    function: Callable[[], float], other_function: Callable[[], float], budget: float
+) -> tuple[float, float, float]:
+    """Time two functions in alternating order; return the medians and the median ratio of the first to the second."""
     pairs: list[tuple[float, float]] = []
     stop = time.perf_counter() + budget
     while time.perf_counter() < stop or len(pairs) < 7:
         if len(pairs) % 2:
-            pairs.append((one(), other()))
+            pairs.append((function(), other_function()))
         else:
-            second, first = other(), one()
+            second, first = other_function(), function()
             pairs.append((first, second))
     firsts, seconds_ = zip(*pairs[2:], strict=True)
     ratio = statistics.median(a / b for a, b in pairs[2:])
@@ -82,12 +84,12 @@ def off(rows: int, size: int, budget: float) -> None:
     with record_weights(before):
         before(items)
     for name, model in (("off", before), ("noise", other_fresh)):
-        one, other, ratio = time_pairs(
+        first, second, ratio = time_pairs(
             lambda model=model: seconds(lambda: model(items), nullcontext()),
             lambda: seconds(lambda: fresh(items), nullcontext()),
             budget,
         )
-        print(f"{rows:>4} x {size:<5} {name:>22} {one * 1e3:>9.2f} {other * 1e3:>9.2f} {ratio:>7.3f}", flush=True)
+        print(f"{rows:>4} x {size:<5} {name:>22} {first * 1e3:>9.2f} {second * 1e3:>9.2f} {ratio:>7.3f}", flush=True)
 
 
 def on(rows: int, size: int, budget: float, folder: Path) -> None:
@@ -114,14 +116,14 @@ def on(rows: int, size: int, budget: float, folder: Path) -> None:
         context = make_context()
         with context as maps:
             extra = peak(lambda: model(items), nullcontext()) - alone
-        kept = sum(call.nbytes for read in maps for call in maps[read])
-        line(f"{rows:>4} x {size:<5} {name:>22}", times, extra, kept)
+        num_bytes = sum(call.nbytes for read in maps for call in maps[read])
+        line(f"{rows:>4} x {size:<5} {name:>22}", times, extra, num_bytes)
 
 
-def line(name: str, times: tuple[float, float, float], extra: int, kept: int) -> None:
-    one, other, ratio = times
-    sizes = f"{extra / 2**20:>9.1f} {kept / 2**20:>9.1f}"
-    print(f"{name} {one * 1e3:>9.2f} {other * 1e3:>9.2f} {ratio:>7.2f} {sizes}", flush=True)
+def line(name: str, times: tuple[float, float, float], extra: int, num_bytes: int) -> None:
+    first, second, ratio = times
+    sizes = f"{extra / 2**20:>9.1f} {num_bytes / 2**20:>9.1f}"
+    print(f"{name} {first * 1e3:>9.2f} {second * 1e3:>9.2f} {ratio:>7.2f} {sizes}", flush=True)
 
 
 def main() -> None:

@@ -229,13 +229,13 @@ def images(batches: int) -> Work:
 def products_rate(precision: str, clock: Clock) -> float:
     """Return the multiplications per second of torch.mm for 2048 x 2048 matrices."""
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-    left, right = torch.randn(2, 2048, 2048, dtype=dtype)
-    taken = []
+    first, second = torch.randn(2, 2048, 2048, dtype=dtype)
+    times = []
     for _ in range(7):
         start = clock()
-        torch.mm(left, right)
-        taken.append(clock() - start)
-    return 2048**3 / statistics.median(taken)
+        torch.mm(first, second)
+        times.append(clock() - start)
+    return 2048**3 / statistics.median(times)
 
 
 def train_step(
@@ -277,9 +277,9 @@ def main() -> None:
     seconds: dict[str, list[float]] = {name: [] for name in work.models}
     for number, batch in enumerate(work.batches):
         for name, model in work.models.items():
-            taken = train_step(model, optimizers[name], batch, options.precision, clock)
+            seconds_taken = train_step(model, optimizers[name], batch, options.precision, clock)
             if number >= 2:  # the first two warm up
-                seconds[name].append(taken)
+                seconds[name].append(seconds_taken)
     counts, multiplications = work.counts[2:], work.multiplications[2:]
     print(
         f"{options.size} {options.precision} memory={options.memory} threads={options.threads} clock={options.clock} "
@@ -288,9 +288,9 @@ def main() -> None:
     unit = "images" if options.size == "vit" else "target tokens"
     print(f"{len(counts)} batches, {statistics.mean(counts):.0f} {unit} each")
     print(f"{'contestant':15} {unit + '/s min / median / max':>36} {'speed-up of regard, median (min-max)':>32}")
-    for name, taken in seconds.items():
-        rates = sorted(n / s for n, s in zip(counts, taken, strict=True))
-        ratios = sorted(s / ours for s, ours in zip(taken, seconds["regard"], strict=True))
+    for name, seconds_taken in seconds.items():
+        rates = sorted(n / s for n, s in zip(counts, seconds_taken, strict=True))
+        ratios = sorted(s / ours for s, ours in zip(seconds_taken, seconds["regard"], strict=True))
         spread = f"{rates[0]:.0f} / {statistics.median(rates):.0f} / {rates[-1]:.0f}"
         print(f"{name:15} {spread:>36} {statistics.median(ratios):>20.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})")
     rate = statistics.median(n / s for n, s in zip(multiplications, seconds["regard"], strict=True))

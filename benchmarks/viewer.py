@@ -109,12 +109,12 @@ def main() -> None:
         make_capture(options.side, options.layers, options.heads).save(path)
         print(f"written in {time.perf_counter() - start:.1f} s, {path.stat().st_size / 1e6:.1f} MB")
         browser = launch_browser(playwright)
-        opened = []
+        pages = []
         for _ in range(options.times):
             page = browser.new_page(viewport={"width": 1280, "height": 800})
-            opened.append(opening(page, path))
+            pages.append(opening(page, path))
             page.close()
-        print(f"heads drawn after {statistics.median(opened):.2f} s ({min(opened):.2f} to {max(opened):.2f})")
+        print(f"heads drawn after {statistics.median(pages):.2f} s ({min(pages):.2f} to {max(pages):.2f})")
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.goto(path.resolve().as_uri() + "#view=alignment&head=0")
         page.wait_for_function("window.regard")

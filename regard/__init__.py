@@ -107,7 +107,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "Additive": "regard.attention.scores",
     "Alibi": "regard.attention.biases",
     "BareAdditive": "regard.attention.scores",
@@ -155,13 +155,13 @@ _HOMES = {
     "reinforce": "regard.attention.choices",
     "window": "regard.attention.masks",
 }
-"""The module that each lazy name comes from."""
+"""Module of each public name."""
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module `regard` has no attribute {name!r}; its names are {', '.join(__all__)}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    if name not in _MODULES:
+        raise AttributeError(f"module 'regard' has no attribute {name!r}; its public names are {', '.join(__all__)}")
+    value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

@@ -1,4 +1,4 @@
-"""Errors that the user can mend, and the hints they give."""
+"""Errors in what the user gave, and suggestions for their messages."""
 
 import difflib
 from collections.abc import Iterable

@@ -13,7 +13,7 @@ from hypothesis import settings
 
 from tests.shapes import without_checks  # jaxtyping finds its checker only in a module that is loaded already
 
-UNCHECKED = ("bench", "campaigns", "cli", "docs", "engines", "recipes", "viewer")
+WITHOUT_CHECKS = ("bench", "campaigns", "cli", "docs", "engines", "recipes", "viewer")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,7 +54,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 
 
 @pytest.fixture
-def unchecked() -> Iterator[None]:
+def no_shape_checks() -> Iterator[None]:
     """Disable shape checks, as at run time, for tests of the package's own errors about shapes."""
     with without_checks():
         yield
@@ -62,11 +62,11 @@ def unchecked() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def checks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Disable shape checks in the folders of `UNCHECKED`.
+    """Disable shape checks in the folders of `WITHOUT_CHECKS`.
 
     A check takes longer than the checked call, and these folders decode and train for thousands of steps, with parts
     whose shapes are checked by their own tests and those of contracts, models and look.
     """
     folders = request.path.relative_to(Path(__file__).parent).parts
-    with without_checks() if folders[0] in UNCHECKED else nullcontext():
+    with without_checks() if folders[0] in WITHOUT_CHECKS else nullcontext():
         yield

@@ -13,8 +13,8 @@ model is trained, answers, and records attention. Compared are
 
 Names of tensors and options that differ in an older checkout are listed in same.json: `tensors` holds pairs of a
 regular expression and its replacement, applied to the names of BEFORE; `options` maps a present option to the older
-one, used by `record --before`; `keys` maps an older key of log.jsonl, answers and captures to the present one. Exit
-status 1: something differs.
+one, used by `record --before` (as "RECIPE OPTION" if only one recipe has it); `keys` maps, for losses, answers and
+captures, an older key to the present one. Exit status 1: something differs.
 """
 
 import argparse
@@ -103,7 +103,7 @@ CASES = {
     "tracks": Case("tracks", f"{_FILES.replace('X', 'tracks.txt')} {_TRANSFORMER} --batch 4", ("{data}/tracks.txt",)),
     "rebuild": Case(
         "rebuild",
-        f"{_IMAGES} --model.hidden 16 --model.code 4 --batch 4",
+        f"{_IMAGES} --model.hidden 16 --model.code-dim 4 --batch 4",
         ("{data}/images/a/1.png",),
         attends=False,
     ),
@@ -121,9 +121,9 @@ CASES = {
     ),
     "draw": Case(
         "draw",
-        f"{_IMAGES} {_TRANSFORMER} --data.scenes 16 --data.test-scenes 2 --data.columns 1 --data.most 1 "
-        "--autoencoder.code 4 --autoencoder.codes 4 --autoencoder.channels 4 --autoencoder-steps 8 "
-        "--autoencoder-batch 4 --judge-steps 8",
+        f"{_IMAGES} {_TRANSFORMER} --data.epoch-size 16 --data.test-size 2 --data.columns 1 --data.max-items 1 "
+        "--autoencoder.code-dim 4 --autoencoder.codebook-size 4 --autoencoder.channels 4 --autoencoder-steps 8 "
+        "--autoencoder-batch 4 --classifier-steps 8",
         ("a",),
     ),
 }
@@ -180,7 +180,8 @@ def make(case: Case, variant: str, *, steps: int, data: Path, run: Path, is_befo
     )
     words = [word.format(data=data) for word in options.split()]
     if is_before:
-        words = [RENAMED["options"].get(word, word) for word in words]
+        renamed = RENAMED["options"]
+        words = [renamed.get(f"{case.recipe} {word}", renamed.get(word, word)) for word in words]
     regard(["train", case.recipe, "--run", str(run), *words])
     inputs = [text.format(data=data) for text in case.inputs]
     if len(inputs) > 1:
@@ -216,7 +217,7 @@ def rename(name: str, value: Any) -> tuple[str, Any]:
     """Return the name and the value that AFTER has for those of BEFORE."""
     for pattern, replacement in RENAMED["tensors"] if name.startswith(("parameters", "optimizer")) else []:
         name = re.sub(pattern, replacement, name)
-    for old, new in RENAMED["keys"].items():
+    for old, new in RENAMED["keys"].get(name.partition(":")[0], {}).items():
         name = re.sub(rf"(?<=[/ ]){re.escape(old)}(?=/|$)", new, name)
     return name, value
 

@@ -1,4 +1,4 @@
-"""The public names, and what importing costs: torch and optional packages stay out until needed."""
+"""Public names, and lazy imports: torch and optional packages are imported only when needed."""
 
 import ast
 import importlib
@@ -28,13 +28,13 @@ MODULES = sorted(
 NAMES = {"pyyaml": "yaml", "pillow": "PIL", "faster-coco-eval": "faster_coco_eval"}
 
 
-def loaded_after(code: str) -> set[str]:
-    """The names of all modules that a fresh interpreter holds once it ran `code`."""
+def modules_after(code: str) -> set[str]:
+    """Return the names of all modules that are loaded in a new interpreter after running `code`."""
     program = f"{code}\nimport sys\nprint('modules:', *sys.modules)"
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr
-    return set(done.stdout.rpartition("modules:")[2].split())
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert result.returncode == 0, result.stderr
+    return set(result.stdout.rpartition("modules:")[2].split())
 
 
 def packages_imported_by(path: Path) -> Iterator[str]:
@@ -71,32 +71,32 @@ def test_unknown_name_is_refused_with_the_known_ones() -> None:
 
 def test_lazy_names_are_the_ones_that_type_checkers_see() -> None:
     source = text_of("regard/__init__.py")
-    seen = set(re.findall(r"^    from ([\w.]+) import (\w+) as \2$", source, re.MULTILINE))
-    lazy = {(home, name) for name, home in regard._HOMES.items()}
-    assert seen == lazy
+    visible = set(re.findall(r"^    from ([\w.]+) import (\w+) as \2$", source, re.MULTILINE))
+    lazy = {(module, name) for name, module in regard._MODULES.items()}
+    assert visible == lazy
     assert {name for _, name in lazy} | {"__version__"} == set(regard.__all__)
 
 
 @pytest.mark.parametrize("module", WITHOUT_TORCH)
 def test_module_does_not_load_torch(module: str) -> None:
-    assert "torch" not in loaded_after(f"import {module}")
+    assert "torch" not in modules_after(f"import {module}")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "dates", "--help"], ["recipes"]], ids=" ".join)
 def test_command_answers_without_torch(arguments: list[str]) -> None:
-    assert "torch" not in loaded_after(f"from regard.cli.main import main\nassert main({arguments}) == 0")
+    assert "torch" not in modules_after(f"from regard.cli.main import main\nassert main({arguments}) == 0")
 
 
 def test_dependencies_are_the_packages_that_are_imported() -> None:
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
     declared = [*project["dependencies"], *project["optional-dependencies"]["data"]]
     names = {re.split(r"[^\w-]", line)[0] for line in declared}
-    wanted = {NAMES.get(name, name) for name in names}  # some have other names when imported
+    expected = {NAMES.get(name, name) for name in names}  # some have other names when imported
     imported = {name for path in (ROOT / "regard").rglob("*.py") for name in packages_imported_by(path)}
     # triton comes with the builds of torch that have GPUs.
-    assert imported - sys.stdlib_module_names - {"regard", "triton"} == wanted
+    assert imported - sys.stdlib_module_names - {"regard", "triton"} == expected
 
 
 def test_package_loads_no_test_tool_and_no_optional_package() -> None:
-    loaded = loaded_after("\n".join(f"import {module}" for module in MODULES))
+    loaded = modules_after("\n".join(f"import {module}" for module in MODULES))
     assert loaded & {"beartype", "hypothesis", "pytest", "datasets", "pyarrow"} == set()

@@ -36,22 +36,24 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory", choices=("kept", "default"), default="kept")
     options = parser.parse_args()
-    chosen = list(PARTS) if options.only is None else options.only.replace("-", "_").split(",")
-    for name in chosen:
+    parts = list(PARTS) if options.only is None else options.only.replace("-", "_").split(",")
+    for name in parts:
         if name not in PARTS:
             parser.error(f"--only must be some of {', '.join(PARTS)}, got {name}")
-    expected = {name: PARTS[name][1 if options.quick else 0] for name in chosen}
+    expected = {name: PARTS[name][1 if options.quick else 0] for name in parts}
     start, done, failed = time.monotonic(), 0.0, []
-    for number, name in enumerate(chosen, start=1):
+    for number, name in enumerate(parts, start=1):
         slower = (time.monotonic() - start) / done if done else 1.0
-        left = slower * (sum(expected.values()) - done)
-        print(f"[{number}/{len(chosen)}] {name}; about {left / 60:.0f} min left in all", file=sys.stderr, flush=True)
+        remaining = slower * (sum(expected.values()) - done)
+        print(
+            f"[{number}/{len(parts)}] {name}; about {remaining / 60:.0f} min left in all", file=sys.stderr, flush=True
+        )
         if run(name, options):
             failed.append(name)
         done += expected[name]
         print(flush=True)
-    took = (time.monotonic() - start) / 60
-    print(f"{took:.1f} min{'; failed: ' + ', '.join(failed) if failed else ''}", file=sys.stderr)
+    minutes = (time.monotonic() - start) / 60
+    print(f"{minutes:.1f} min{'; failed: ' + ', '.join(failed) if failed else ''}", file=sys.stderr)
     return int(bool(failed))
 
 

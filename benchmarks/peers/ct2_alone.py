@@ -20,8 +20,8 @@ __all__ = ["run_alone", "run_jobs"]
 def run_alone(task: dict[str, Any]) -> dict[str, Any]:
     """Run `run_jobs` in a separate process."""
     command = [sys.executable, "-m", "benchmarks.peers.ct2_alone"]
-    done = subprocess.run(command, input=json.dumps(task), check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)
+    result = subprocess.run(command, input=json.dumps(task), check=True, capture_output=True, text=True)
+    return json.loads(result.stdout)
 
 
 def run_jobs(task: dict[str, Any]) -> dict[str, Any]:
@@ -30,16 +30,16 @@ def run_jobs(task: dict[str, Any]) -> dict[str, Any]:
 
     threads = {name: task[name] for name in ("inter_threads", "intra_threads", "compute_type")}
     kind = ctranslate2.Translator if task["kind"] == "translator" else ctranslate2.Generator
-    engine, done = kind(task["folder"], **threads), {}
+    engine, results = kind(task["folder"], **threads), {}
     for number in range(task["rounds"] + 1):
         for name, job in task["jobs"].items():
             texts = job["texts"] if number else job["texts"][: max(2, job["batch"])]
             start = time.perf_counter()
             outputs = _outputs(engine, task["kind"], job, texts)
             if number:
-                done.setdefault(name, {"seconds": []})["seconds"].append(time.perf_counter() - start)
-                done[name]["outputs"] = outputs
-    return done
+                results.setdefault(name, {"seconds": []})["seconds"].append(time.perf_counter() - start)
+                results[name]["outputs"] = outputs
+    return results
 
 
 def _outputs(engine: Any, kind: str, job: dict[str, Any], texts: list[list[str]]) -> list[list[Any]]:

@@ -19,7 +19,7 @@ import torch
 
 from benchmarks.peers.ct2_alone import run_alone
 from benchmarks.peers.decoded import report_decoding
-from benchmarks.peers.engines import OURS, TOKENS, Decode, Engine, theirs, with_threads
+from benchmarks.peers.engines import OURS, TOKENS, Decode, Engine, decode_with_transformers, with_threads
 from benchmarks.peers.material import test_sentences
 from benchmarks.peers.options import Options, Report, parse_options
 from benchmarks.peers.rounds import take_turns
@@ -47,7 +47,7 @@ def portion(sentences: Sentences, batch: int, size: str, number: int) -> Sentenc
     count = batch if batch > 1 else (4 if size == "6+6 x 512" else 8)
     if batch == 1:
         step = len(sentences) // count
-        return [sentences[(place * step + 37 * number) % len(sentences)] for place in range(count)]
+        return [sentences[(position * step + 37 * number) % len(sentences)] for position in range(count)]
     start = (number * 5 * batch + 3 * batch) % (len(sentences) - batch)
     return sentences[start : start + batch]
 
@@ -57,14 +57,14 @@ def contestants(size: str, threads: int, folder: Path) -> dict[str, Decode]:
     model = our_translator(SIZES[size])
     marian = as_marian(model, SIZES[size])
     save_for_ctranslate2(marian, folder)
-    found: dict[str, Decode] = {}
-    for name, engine in (OURS | {"Transformers": Engine(lambda _: theirs(marian))}).items():
+    methods: dict[str, Decode] = {}
+    for name, engine in (OURS | {"Transformers": Engine(lambda _: decode_with_transformers(marian))}).items():
         decode = engine.make(model)
         if engine.varies:
-            found |= {f"{name}, {n} thr.": with_threads(decode, n) for n in sorted({1, threads})}
+            methods |= {f"{name}, {n} thr.": with_threads(decode, n) for n in sorted({1, threads})}
         else:
-            found[name] = decode
-    return found
+            methods[name] = decode
+    return methods
 
 
 def compare(options: Options, report: Report, size: str, all_sentences: Sentences) -> None:
@@ -79,25 +79,25 @@ def compare(options: Options, report: Report, size: str, all_sentences: Sentence
             outputs: dict[str, list[list[int]]] = {name: [] for name in engines}
 
             def turn(number: int, name: str) -> None:
-                found = engines[name](portions[number], batch, beam)  # noqa: B023  # called within this round only
-                outputs[name] += found if number else []  # noqa: B023
+                outputs_by_setting = engines[name](portions[number], batch, beam)  # noqa: B023  # called within this round only
+                outputs[name] += outputs_by_setting if number else []  # noqa: B023
 
             turns = {name: lambda number, name=name: turn(number, name) for name in engines}
             times = take_turns(turns, rounds=rounds, report=report)
             counts = [len(part) for part in portions[1:]]
             rates[setting] = {
-                name: [n / s for n, s in zip(counts, taken, strict=True)] for name, taken in times.seconds.items()
+                name: [n / s for n, s in zip(counts, seconds, strict=True)] for name, seconds in times.seconds.items()
             }
             flat = [sentence for part in portions[1:] for sentence in part]
             answers[setting] = outputs | {"": flat}
-        found = ctranslate2_alone(options, Path(folder), size, answers)
+        outputs_by_setting = ctranslate2_alone(options, Path(folder), size, answers)
         for setting in SETTINGS:
-            others, outputs = found[setting], answers[setting]
+            other_rates, outputs = outputs_by_setting[setting], answers[setting]
             report_decoding(
                 report,
                 f"{size}, {setting}: sentences/s",
-                rates[setting] | {name: values for name, (values, _) in others.items()},
-                outputs | {name: tokens for name, (_, tokens) in others.items()},
+                rates[setting] | {name: values for name, (values, _) in other_rates.items()},
+                outputs | {name: tokens for name, (_, tokens) in other_rates.items()},
                 together=list(rates[setting]),
             )
 
@@ -111,17 +111,17 @@ def ctranslate2_alone(
         texts = [[token_name(number) for number in sentence] for sentence in answers[setting][""]]
         texts = texts * -(-LEAST // len(texts)) if size == "4+4 x 128" else texts[:LEAST]
         jobs[setting] = {"texts": texts, "batch": batch, "beam": beam, "tokens": TOKENS}
-    found: dict[str, dict[str, tuple]] = {setting: {} for setting in SETTINGS}
+    results: dict[str, dict[str, tuple]] = {setting: {} for setting in SETTINGS}
     kinds = ("float32",) if options.quick else ("float32", "int8")
     for compute_type in kinds:
         for workers, threads in WORKERS[: 1 if options.quick else None]:
             task = {"folder": str(folder), "kind": "translator", "compute_type": compute_type, "jobs": jobs}
             task |= {"inter_threads": workers, "intra_threads": threads, "rounds": options.rounds(3, 1)}
-            for setting, done in run_alone(task).items():
-                rates = [len(jobs[setting]["texts"]) / seconds for seconds in done["seconds"]]
-                outputs = [[int(piece.removeprefix("t")) for piece in tokens] for tokens in done["outputs"]]
-                found[setting][f"CTranslate2 {compute_type} {workers}x{threads}"] = (rates, outputs)
-    return found
+            for setting, setting_results in run_alone(task).items():
+                rates = [len(jobs[setting]["texts"]) / seconds for seconds in setting_results["seconds"]]
+                outputs = [[int(piece.removeprefix("t")) for piece in tokens] for tokens in setting_results["outputs"]]
+                results[setting][f"CTranslate2 {compute_type} {workers}x{threads}"] = (rates, outputs)
+    return results
 
 
 def main() -> None:

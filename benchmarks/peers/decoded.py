@@ -30,11 +30,13 @@ def report_decoding(
     median = {name: statistics.median(values) for name, values in rates.items()}
     best = max((name for name in rates if name.startswith("Transformers")), key=lambda name: median[name])
     reference = outputs[next(name for name in rates if name.startswith("regard"))]
-    report.say()
-    report.say(f"  {title} min, median, max; times Transformers at its best; same outputs as our first")
+    report.write()
+    report.write(f"  {title} min, median, max; times Transformers at its best; same outputs as our first")
     ratios = {}
     for name, values in rates.items():
-        pairs = [ours / theirs for ours, theirs in zip(values, rates[best], strict=True)] if name in together else []
+        pairs = (
+            [rate / baseline for rate, baseline in zip(values, rates[best], strict=True)] if name in together else []
+        )
         ratios[name] = statistics.median(pairs) if pairs else median[name] / median[best]
         count = min(len(outputs[name]), len(reference))
         same = (
@@ -42,12 +44,12 @@ def report_decoding(
             / count
         )
         spread = f"{min(values):9,.5g} {median[name]:9,.5g} {max(values):9,.5g}"
-        report.say(f"    {name:30} {spread}   {ratios[name]:7.2f} x   {same:4.0%}")
+        report.write(f"    {name:30} {spread}   {ratios[name]:7.2f} x   {same:4.0%}")
     for kind in KINDS:
         for streams in ("one stream", "any workers"):
             line = _summary(median, ratios, kind, streams)
             if line:
-                report.say(line)
+                report.write(line)
 
 
 def _summary(median: dict[str, float], ratios: dict[str, float], kind: str, streams: str) -> str | None:

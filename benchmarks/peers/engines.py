@@ -21,7 +21,7 @@ from regard.decode.search import search
 from regard.engines.registry import prepare
 from regard.models.model import Model
 
-__all__ = ["OURS", "TOKENS", "Decode", "Engine", "at_once", "part_by_part", "theirs", "with_threads"]
+__all__ = ["OURS", "TOKENS", "Decode", "Engine", "at_once", "decode_with_transformers", "part_by_part", "with_threads"]
 
 TOKENS = 20
 """Number of tokens generated for each sentence."""
@@ -83,7 +83,7 @@ OURS: dict[str, Engine] = {
 """Names start with that of the library; all outputs are compared with the first. 2x1: two workers of one thread."""
 
 
-def theirs(model: Any) -> Decode:
+def decode_with_transformers(model: Any) -> Decode:
     """Decode with Transformers' `generate` and its cache."""
 
     @torch.inference_mode()
@@ -102,11 +102,11 @@ def with_threads(decode: Callable[..., Any], threads: int) -> Callable[..., Any]
     """Run a decoder with this number of threads of torch."""
 
     def decode_with(*arguments: Any) -> Any:
-        before = torch.get_num_threads()
+        num_threads = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
             return decode(*arguments)
         finally:
-            torch.set_num_threads(before)
+            torch.set_num_threads(num_threads)
 
     return decode_with

@@ -93,14 +93,14 @@ OURS: dict[str, Callable[[LanguageModel], Continue]] = {
 """Methods of this library; outputs are compared with the first. `sample` is left out for 32 texts."""
 
 
-def theirs(model: Any) -> Continue:
+def continue_with_transformers(model: Any) -> Continue:
     """Continue with Transformers' `generate` and its cache."""
 
     @torch.inference_mode()
     def continue_texts(prompts: Tensor) -> list[list[int]]:
         options = {"do_sample": False, "max_new_tokens": NEW, "use_cache": True, "pad_token_id": 0}
-        found = model.generate(input_ids=prompts, attention_mask=torch.ones_like(prompts), **options)
-        return found[:, PROMPT:].tolist()
+        outputs = model.generate(input_ids=prompts, attention_mask=torch.ones_like(prompts), **options)
+        return outputs[:, PROMPT:].tolist()
 
     return continue_texts
 
@@ -116,7 +116,7 @@ def compare(options: Options, report: Report, rows: int, folder: Path, engines: 
 
     turns = {name: lambda number, name=name: turn(number, name) for name in engines}
     times = take_turns(turns, rounds=rounds, report=report)
-    rates = {name: [rows * NEW / seconds for seconds in taken] for name, taken in times.seconds.items()}
+    rates = {name: [rows * NEW / seconds for seconds in durations] for name, durations in times.seconds.items()}
     texts = [[token_name(number + 4) for number in prompt] for batch in prompts for prompt in batch.tolist()][
         : 2 * max(ROWS)
     ]
@@ -126,10 +126,10 @@ def compare(options: Options, report: Report, rows: int, folder: Path, engines: 
             job = {"texts": texts, "batch": batch, "beam": 1, "tokens": NEW}
             task = {"folder": str(folder), "kind": "generator", "compute_type": compute_type, "jobs": {"": job}}
             task |= {"inter_threads": workers, "intra_threads": threads, "rounds": options.rounds(2, 1)}
-            done = run_alone(task)[""]
+            result = run_alone(task)[""]
             name = f"CTranslate2 {compute_type} {workers}x{threads}"
-            rates[name] = [len(texts) * NEW / seconds for seconds in done["seconds"]]
-            outputs[name] = done["outputs"]
+            rates[name] = [len(texts) * NEW / seconds for seconds in result["seconds"]]
+            outputs[name] = result["outputs"]
     title = f"{rows} {'texts' if rows > 1 else 'text'}: tokens/s"
     report_decoding(report, title, rates, outputs, together=list(engines))
 
@@ -147,7 +147,7 @@ def main() -> None:
         save_gpt_for_ctranslate2(gpt2, Path(folder), vocab=SIZES.vocab)
         for rows in ROWS:
             methods = {name: make(model) for name, make in OURS.items() if rows == 1 or "sample" not in name}
-            methods["Transformers"] = theirs(gpt2)
+            methods["Transformers"] = continue_with_transformers(gpt2)
             engines: dict[str, Continue] = {}
             for name, method in methods.items():
                 if "compiled" in name:

@@ -81,30 +81,30 @@ def core(model: str, width: int) -> CoreConfig:
 def build_model(model: str, width: int) -> Model:
     """Return a model with random weights that never ends a sentence."""
     torch.manual_seed(1)
-    found = build(ModelConfig(core=core(model, width), dropout=0.0), source_vocab=VOCAB, target_vocab=VOCAB)
-    found.writes.output_table.weight[[PAD, BOS, EOS]] = 0.0
-    return found
+    built_model = build(ModelConfig(core=core(model, width), dropout=0.0), source_vocab=VOCAB, target_vocab=VOCAB)
+    built_model.writes.output_table.weight[[PAD, BOS, EOS]] = 0.0
+    return built_model
 
 
 def decoding(model: str, point: Point) -> Callable[[], object]:
     """Return a function that translates a batch of sources."""
-    found, source = build_model(model, point.width).eval(), _ids(point.rows, point.source)
+    decoder, source = build_model(model, point.width).eval(), _ids(point.rows, point.source)
     if model == COMPILED:
         config = DecodeConfig(beam=point.beam, max_ratio=0.0, max_extra=point.target, max_length=point.target)
-        engine, sentences = prepare("compiled", found, threads=torch.get_num_threads()), source.items.tolist()
+        engine, sentences = prepare("compiled", decoder, threads=torch.get_num_threads()), source.items.tolist()
         return lambda: engine.search(sentences, config=config, bos=BOS, eos=EOS, pad=PAD)
     settings = {"beam": point.beam, "bos": BOS, "eos": EOS, "max_length": point.target, "banned": (PAD, BOS)}
-    return lambda: beam_search(found, source, **settings)
+    return lambda: beam_search(decoder, source, **settings)
 
 
 def training(model: str, point: Point) -> Callable[[], object]:
     """Return a function that computes loss and gradients of a batch."""
-    found = build_model(model, point.width).train()
+    trained_model = build_model(model, point.width).train()
     batch = PairBatch(_ids(point.rows, point.source), _ids(point.rows, point.target + 1), tuple(range(point.rows)))
 
     def step() -> None:
-        found.loss(batch).total.backward()
-        found.zero_grad()
+        trained_model.loss(batch).total.backward()
+        trained_model.zero_grad()
 
     return step
 
@@ -115,36 +115,36 @@ KINDS = {"decoding": decoding, "training": training}
 def seconds(work: Callable[[], object], budget_s: float) -> float:
     """Return the median time of a call, after a first one."""
     work()
-    taken: list[float] = []
+    times: list[float] = []
     stop = time.perf_counter() + budget_s
-    while len(taken) < 3 or (time.perf_counter() < stop and len(taken) < 100):
+    while len(times) < 3 or (time.perf_counter() < stop and len(times) < 100):
         start = time.perf_counter()
         work()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
 
 
-def exponent(places: tuple[int, ...], values: list[float]) -> float:
+def exponent(sizes: tuple[int, ...], values: list[float]) -> float:
     """Return b of the least-squares line log y = a + b log n through the last three."""
-    x, y = ([math.log(value) for value in tail[-3:]] for tail in (places, values))
+    x, y = ([math.log(value) for value in tail[-3:]] for tail in (sizes, values))
     return statistics.linear_regression(x, y).slope
 
 
-def draw(name: str, curves: dict[str, dict[str, list[float]]], places: tuple[int, ...], path: Path) -> None:
+def draw(name: str, curves: dict[str, dict[str, list[float]]], sizes: tuple[int, ...], path: Path) -> None:
     """Plot milliseconds against the axis, both logarithmic; dotted: exponents one and two through the last point."""
     figure = Figure(figsize=(4.6 * len(curves), 3.8), layout="constrained")
     panels = figure.subplots(1, len(curves), squeeze=False)[0]
     for axes, (kind, models) in zip(panels, curves.items(), strict=True):
         for model, values in models.items():
-            told = f"{model}, n^{exponent(places, values):.2f}"
-            axes.loglog(places, [1e3 * value for value in values], ".-", color=COLORS[model], label=told)
+            label = f"{model}, n^{exponent(sizes, values):.2f}"
+            axes.loglog(sizes, [1e3 * value for value in values], ".-", color=COLORS[model], label=label)
         top = 1e3 * max(values[-1] for values in models.values())
         for power in (1, 2):
-            line = [top * (place / places[-1]) ** power for place in places]
-            axes.loglog(places, line, ":", color="#8d99ae", linewidth=1)
-            axes.annotate(f"n^{power}", (places[0], line[0]), fontsize=7, color="#5c677d")
+            line = [top * (size / sizes[-1]) ** power for size in sizes]
+            axes.loglog(sizes, line, ":", color="#8d99ae", linewidth=1)
+            axes.annotate(f"n^{power}", (sizes[0], line[0]), fontsize=7, color="#5c677d")
         axes.set_ylim(bottom=0.5 * 1e3 * min(min(values) for values in models.values()))
-        axes.set_xticks(places, [str(place) for place in places], fontsize=8)
+        axes.set_xticks(sizes, [str(size) for size in sizes], fontsize=8)
         axes.minorticks_off()
         axes.set_xlabel(AXES[name][0])
         axes.set_title(f"{kind}, ms", fontsize=10)
@@ -162,21 +162,21 @@ def main() -> None:
     report = Report(options.out)
     report.head("Growth: 4 sentences of 32 to 32 tokens, width 64, unless said otherwise", options)
     for name, (about, point, all_places) in AXES.items():
-        places = all_places[:3] if options.quick else all_places
+        sizes = all_places[:3] if options.quick else all_places
         kinds = [kind for kind in KINDS if kind == "decoding" or name != "beam"]
-        report.say()
-        report.say(f"  {about}, ms{'':34}" + "".join(f"{place:>10}" for place in places) + "   exponent")
+        report.write()
+        report.write(f"  {about}, ms{'':34}" + "".join(f"{size:>10}" for size in sizes) + "   exponent")
         curves: dict[str, dict[str, list[float]]] = {kind: {} for kind in kinds}
         for kind in kinds:
             for model in (*MODELS, *([COMPILED] if kind == "decoding" else [])):
                 budget = 0.05 if options.quick else 0.4
-                values = [seconds(KINDS[kind](model, point(place)), budget) for place in places]
+                values = [seconds(KINDS[kind](model, point(size)), budget) for size in sizes]
                 curves[kind][model] = values
                 row = "".join(f"{1e3 * value:>10.2f}" for value in values)
-                report.say(f"    {kind:9} {model:40}{row}   n^{exponent(places, values):.2f}")
-        report.say(f"    counted: {COUNTED[name]}")
+                report.write(f"    {kind:9} {model:40}{row}   n^{exponent(sizes, values):.2f}")
+        report.write(f"    counted: {COUNTED[name]}")
         if options.out is not None:
-            draw(name, curves, places, options.out.with_name(f"{options.out.stem}-{name}.svg"))
+            draw(name, curves, sizes, options.out.with_name(f"{options.out.stem}-{name}.svg"))
 
 
 def _ids(rows: int, length: int) -> Padded:

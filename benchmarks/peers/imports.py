@@ -58,16 +58,16 @@ def process(arguments: list[str]) -> ProcessCost:
     )
     assert child.stdout is not None
     printed = child.stdout.read().split()
-    _, status, used = os.wait4(child.pid, 0)
-    whole = time.perf_counter() - start
+    _, status, usage = os.wait4(child.pid, 0)
+    seconds = time.perf_counter() - start
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         raise RuntimeError(f"{arguments[-1][:60]!r} ended with {child.returncode}")
     try:
-        inside = float(printed[-1])
+        import_seconds = float(printed[-1])
     except ValueError:
-        inside = float("nan")
-    return ProcessCost(whole, inside, _megabytes(used))
+        import_seconds = float("nan")
+    return ProcessCost(seconds, import_seconds, _megabytes(usage))
 
 
 def measure(arguments: list[str], times: int) -> ProcessCost:
@@ -80,30 +80,30 @@ def main() -> None:
     options: Options = parse_options(__doc__)
     report = Report(options.out)
     report.head("Starting", options)
-    report.say()
-    report.say(f"    {'':40} {'process, s':>11} {'import, s':>11} {'memory, MB':>11}")
+    report.write()
+    report.write(f"    {'':40} {'process, s':>11} {'import, s':>11} {'memory, MB':>11}")
     times, costs = options.rounds(5), {}
     for name, code in IMPORTS.items():
         try:
             costs[name] = measure(["-c", _MEASURED.format(code=code)], times)
         except RuntimeError as error:
-            report.say(f"    {name:40} {error}")
+            report.write(f"    {name:40} {error}")
             continue
         cost = costs[name]
-        report.say(f"    {name:40} {cost.whole_s:11.2f} {cost.import_s:11.2f} {cost.megabytes:11.0f}")
+        report.write(f"    {name:40} {cost.whole_s:11.2f} {cost.import_s:11.2f} {cost.megabytes:11.0f}")
     for name, arguments in COMMANDS.items():
         costs[name] = cost = measure(["-m", "regard", *arguments], times)
-        report.say(f"    {name:40} {cost.whole_s:11.2f} {'':11} {cost.megabytes:11.0f}")
+        report.write(f"    {name:40} {cost.whole_s:11.2f} {'':11} {cost.megabytes:11.0f}")
     beyond = costs["torch, then the same"].import_s
     help_seconds = costs["python -m regard --help"].whole_s
-    report.say(
+    report.write(
         f"  -> import of all public names {beyond:.2f} s beyond torch's own (goal: under 1.5); "
         f"--help {help_seconds:.2f} s (goal: under 0.5)"
     )
 
 
-def _megabytes(used: resource.struct_rusage) -> float:
-    return used.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e6 / 1024)
+def _megabytes(usage: resource.struct_rusage) -> float:
+    return usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e6 / 1024)
 
 
 if __name__ == "__main__":

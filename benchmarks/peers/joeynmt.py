@@ -25,20 +25,20 @@ def model(
     names = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "sep_token": None}
     ids = {"unk_id": 0, "pad_id": 1, "bos_id": 2, "eos_id": 3, "sep_id": None, "lang_tags": []}
     logging.disable(logging.INFO)  # silence its log of every model
-    known = Vocabulary([f"t{i}" for i in range(vocab - 4)], SimpleNamespace(**names, **ids))
+    vocabulary = Vocabulary([f"t{i}" for i in range(vocab - 4)], SimpleNamespace(**names, **ids))
     table = {"embeddings": {"embedding_dim": width, "scale": True, "dropout": 0.0}}
     settings = {"initializer": "xavier_uniform", "embed_initializer": "xavier_uniform", "bias_initializer": "zeros"}
     settings |= {"tied_embeddings": True, "tied_softmax": True}
     settings |= {"encoder": encoder | table, "decoder": decoder | table}
-    built = build_model(settings, known, known)
-    built.loss_function = ("crossentropy", smoothing)
+    joey_model = build_model(settings, vocabulary, vocabulary)
+    joey_model.loss_function = ("crossentropy", smoothing)
 
     def mean_loss(batch: PairBatch) -> Tensor:
         source, inputs, targets = inputs_and_targets(batch)
         order = batch.source.lengths.argsort(descending=True)  # its recurrent encoder wants the longest first
-        both = (source[order], torch.cat((inputs[:, :1], targets), 1)[order])
-        source, target = (torch.where(ids < 2, 1 - ids, ids) for ids in both)
-        theirs = JoeyBatch(
+        sorted_batch = (source[order], torch.cat((inputs[:, :1], targets), 1)[order])
+        source, target = (torch.where(ids < 2, 1 - ids, ids) for ids in sorted_batch)
+        joey_batch = JoeyBatch(
             src=source,
             src_length=batch.source.lengths[order],
             src_prompt_mask=None,
@@ -49,7 +49,7 @@ def model(
             pad_index=1,
             eos_index=3,
         )
-        total, *_ = built(return_type="loss", **vars(theirs))
-        return total / theirs.ntokens
+        total, *_ = joey_model(return_type="loss", **vars(joey_batch))
+        return total / joey_batch.ntokens
 
-    return built, mean_loss
+    return joey_model, mean_loss

@@ -54,9 +54,9 @@ def character_batches(folder: Path, *, context: int, rows: int) -> Iterator[Wind
     """Yield windows of `context` predicted characters, numbered by code point from 0, endlessly."""
     with gzip.open(folder / "tinyshakespeare" / "input.txt.gz", "rt", encoding="ascii", newline="\n") as file:
         codes = np.frombuffer(file.read().encode("ascii"), np.uint8)
-    known, ids = np.unique(codes, return_inverse=True)
-    if len(known) != CHARACTERS:
-        raise ValueError(f"the text must have {CHARACTERS} distinct characters, got {len(known)}")
+    characters, ids = np.unique(codes, return_inverse=True)
+    if len(characters) != CHARACTERS:
+        raise ValueError(f"the text must have {CHARACTERS} distinct characters, got {len(characters)}")
     batches = WindowBatches(ids.astype(np.int32), context=context, rows=rows, seed=1)
     epoch = 0
     while True:
@@ -74,8 +74,8 @@ def inputs_and_targets(batch: PairBatch) -> tuple[Tensor, Tensor, Tensor]:
 
 def small(batch: PairBatch) -> PairBatch:
     """Return two rows of a batch."""
-    some = ((part.items[:2], part.lengths[:2]) for part in (batch.source, batch.target))
-    parts = (Padded(items[:, : int(lengths.max())], lengths) for items, lengths in some)
+    shortened = ((part.items[:2], part.lengths[:2]) for part in (batch.source, batch.target))
+    parts = (Padded(items[:, : int(lengths.max())], lengths) for items, lengths in shortened)
     return PairBatch(*parts, batch.indices[:2])
 
 

@@ -37,7 +37,7 @@ class Report:
         self.path = path
         self.lines: list[str] = []
 
-    def say(self, line: str = "") -> None:
+    def write(self, line: str = "") -> None:
         """Add a line."""
         print(line, flush=True)
         self.lines.append(line)
@@ -50,8 +50,8 @@ class Report:
         from importlib.metadata import version  # noqa: PLC0415  # only the compared packages need to be installed
 
         versions = ", ".join(f"{name} {version(name)}" for name in ("torch", *packages))
-        self.say(title)
-        self.say(
+        self.write(title)
+        self.write(
             f"{date.today()}, {_processor()}, {options.threads} threads, memory {options.memory}, "
             f"Python {platform.python_version()}, {versions}{', QUICK' if options.quick else ''}"
         )
@@ -69,7 +69,7 @@ def training_precisions(options: Options, report: Report) -> tuple[str, ...]:
     if options.quick:
         return ("float32",)
     if not has_native_bfloat16(torch.device("cpu")):
-        report.say("\n  bfloat16 is not compared: the processor has no instructions for it")
+        report.write("\n  bfloat16 is not compared: the processor has no instructions for it")
         return ("float32",)
     return ("float32", "bfloat16")
 

@@ -41,10 +41,10 @@ class Times(NamedTuple):
 def take_turns(contestants: Mapping[str, Turn], *, rounds: int, warmup: int = 1, report: Report | None = None) -> Times:
     """Time the rounds; a contestant that fails is reported and left out."""
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    busy, own, start_time = _busy(), _own(), time.perf_counter()
+    busy, own_time, start_time = _busy(), _own(), time.perf_counter()
     for number in range(warmup + rounds):
         if number == warmup:
-            busy, own, start_time = _busy(), _own(), time.perf_counter()
+            busy, own_time, start_time = _busy(), _own(), time.perf_counter()
         names = list(seconds)
         for name in names[number % len(names) :] + names[: number % len(names)]:
             start = time.perf_counter()
@@ -53,13 +53,13 @@ def take_turns(contestants: Mapping[str, Turn], *, rounds: int, warmup: int = 1,
             except Exception as error:  # third-party code may raise anything; the other results are still valid
                 if name.startswith(OURS) or report is None:
                     raise
-                report.say(f"    {name} left: {type(error).__name__}: {str(error).splitlines()[0][:160]}")
+                report.write(f"    {name} left: {type(error).__name__}: {str(error).splitlines()[0][:160]}")
                 del seconds[name]
                 continue
             if number >= warmup:
                 seconds[name].append(time.perf_counter() - start)
-    others = (_busy() - busy) - (_own() - own)
-    return Times(seconds, max(0.0, others) / max(time.perf_counter() - start_time, 1e-9))
+    other_time = (_busy() - busy) - (_own() - own_time)
+    return Times(seconds, max(0.0, other_time) / max(time.perf_counter() - start_time, 1e-9))
 
 
 def report_ratios(
@@ -76,18 +76,18 @@ def report_ratios(
     work: units in each round, or in every round. extra(name, median rate): additional text for the line.
     """
     spread, ratios = {}, {}
-    for name, taken in times.seconds.items():
-        units = [work] * len(taken) if isinstance(work, int | float) else work
-        rates = sorted(n / s for n, s in zip(units, taken, strict=True))
+    for name, seconds in times.seconds.items():
+        units = [work] * len(seconds) if isinstance(work, int | float) else work
+        rates = sorted(n / s for n, s in zip(units, seconds, strict=True))
         spread[name] = f"{rates[0]:9,.5g} {statistics.median(rates):9,.5g} {rates[-1]:9,.5g}"
-        pairs = sorted(s / mine for s, mine in zip(taken, times.seconds[ours], strict=True))
+        pairs = sorted(s / reference for s, reference in zip(seconds, times.seconds[ours], strict=True))
         ratios[name] = statistics.median(pairs)
         text = f"{ratios[name]:6.2f} ({pairs[0]:.2f}-{pairs[-1]:.2f})"
-        report.say(f"    {name:34} {spread[name]}   {text:22}{extra(name, statistics.median(rates))}")
+        report.write(f"    {name:34} {spread[name]}   {text:22}{extra(name, statistics.median(rates))}")
     peers = {name: ratio for name, ratio in ratios.items() if not name.startswith(OURS)}
     if peers:
         best = min(peers, key=lambda name: peers[name])
-        report.say(
+        report.write(
             f"  -> {ours}: {peers[best]:.2f} times the best peer ({best}) in {unit}/s, median of "
             f"{len(times.seconds[ours])} rounds; other processes used {times.disturbed:.2f} cores"
         )
@@ -96,19 +96,19 @@ def report_ratios(
 
 def product_rate(dtype: torch.dtype, size: int = 2048, *, seconds: float = 1.0) -> float:
     """Return the median FLOP/s of torch.mm for two square matrices."""
-    left, right = (torch.randn(size, size).to(dtype) for _ in range(2))
-    out, taken = torch.empty(size, size, dtype=dtype), []
+    first, second = (torch.randn(size, size).to(dtype) for _ in range(2))
+    out, times = torch.empty(size, size, dtype=dtype), []
     for _ in range(2):
-        torch.mm(left, right, out=out)
+        torch.mm(first, second, out=out)
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(taken) < 3:
+    while time.perf_counter() < end or len(times) < 3:
         start = time.perf_counter()
-        torch.mm(left, right, out=out)
-        taken.append(time.perf_counter() - start)
-    return 2 * size**3 / statistics.median(taken)
+        torch.mm(first, second, out=out)
+        times.append(time.perf_counter() - start)
+    return 2 * size**3 / statistics.median(times)
 
 
-def measure_growth(first: Callable[[], object], work: Callable[[], object], *, kept: bool) -> float:
+def measure_growth(first: Callable[[], object], work: Callable[[], object], *, keep_freed: bool) -> float:
     """Return the growth in MB of the peak memory of this process in `work`, after a smaller warm-up `first`.
 
     kept: keep memory that `work` frees in the process. Memory freed by `first` is returned: it would hide growth.
@@ -118,7 +118,7 @@ def measure_growth(first: Callable[[], object], work: Callable[[], object], *, k
     first()
     gc.collect()
     library.malloc_trim(0)
-    if kept:
+    if keep_freed:
         keep_freed_memory()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # reset the peak
     before = _status("VmRSS")
@@ -130,8 +130,8 @@ def measure_growth_alone(module: str, options: Options, *names: str) -> float:
     """Run `--memory-of names` of a comparison in a separate process; NaN if it failed."""
     command = [sys.executable, "-W", "ignore", "-m", module, "--data", str(options.data), "--threads"]
     command += [str(options.threads), "--memory", options.memory, "--memory-of", *names]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    return float(done.stdout.split()[-1]) if done.returncode == 0 else float("nan")
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    return float(result.stdout.split()[-1]) if result.returncode == 0 else float("nan")
 
 
 def _status(name: str) -> float:

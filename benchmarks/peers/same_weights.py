@@ -70,24 +70,24 @@ def our_gpt(config: TransformerConfig, *, vocab: int, seed: int = 1) -> Language
 @torch.no_grad()
 def as_marian(model: Model, config: TransformerConfig) -> Any:
     """Return Transformers' Marian with these weights."""
-    theirs = marian(config).eval()
-    theirs.model.shared.weight.copy_(model.writes.output_table.weight)
-    for side in (theirs.model.encoder, theirs.model.decoder):
-        side.embed_tokens.weight = theirs.model.shared.weight
+    marian_model = marian(config).eval()
+    marian_model.model.shared.weight.copy_(model.writes.output_table.weight)
+    for side in (marian_model.model.encoder, marian_model.model.decoder):
+        side.embed_tokens.weight = marian_model.model.shared.weight
         side.embed_positions.weight.copy_(sinusoids(0, side.embed_positions.weight.shape[0], config.width))
-    theirs.lm_head.weight = theirs.model.shared.weight
-    theirs.final_logits_bias.zero_()
-    for ours, layer in zip(model.core.encoder.children(), theirs.model.encoder.layers, strict=True):
-        _copy_attention(ours.attention, layer.self_attn)
-        _copy(layer.self_attn_layer_norm, ours.add_attention.norm)
-        _copy_feedforward(ours, layer)
-    for ours, layer in zip(model.core.decoder.children(), theirs.model.decoder.layers, strict=True):
-        _copy_attention(ours.attention, layer.self_attn)
-        _copy(layer.self_attn_layer_norm, ours.add_attention.norm)
-        _copy_attention(ours.cross, layer.encoder_attn)
-        _copy(layer.encoder_attn_layer_norm, ours.add_cross.norm)
-        _copy_feedforward(ours, layer)
-    return theirs
+    marian_model.lm_head.weight = marian_model.model.shared.weight
+    marian_model.final_logits_bias.zero_()
+    for block, layer in zip(model.core.encoder.children(), marian_model.model.encoder.layers, strict=True):
+        _copy_attention(block.attention, layer.self_attn)
+        _copy(layer.self_attn_layer_norm, block.add_attention.norm)
+        _copy_feedforward(block, layer)
+    for block, layer in zip(model.core.decoder.children(), marian_model.model.decoder.layers, strict=True):
+        _copy_attention(block.attention, layer.self_attn)
+        _copy(layer.self_attn_layer_norm, block.add_attention.norm)
+        _copy_attention(block.cross, layer.encoder_attn)
+        _copy(layer.encoder_attn_layer_norm, block.add_cross.norm)
+        _copy_feedforward(block, layer)
+    return marian_model
 
 
 @torch.no_grad()
@@ -98,34 +98,34 @@ def as_gpt2(model: LanguageModel, sizes: Sizes) -> Any:
     shape = {"n_positions": sizes.context, "n_embd": sizes.width, "n_layer": sizes.layers, "n_head": sizes.heads}
     ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
     settings = GPT2Config(vocab_size=sizes.vocab, **shape, **ends, activation_function="gelu")
-    theirs = GPT2LMHeadModel._from_config(settings, attn_implementation="sdpa").eval()
-    root, body = math.sqrt(sizes.width), theirs.transformer
+    gpt2 = GPT2LMHeadModel._from_config(settings, attn_implementation="sdpa").eval()
+    root, body = math.sqrt(sizes.width), gpt2.transformer
     body.wte.weight.copy_(model.reads.table.weight * root)
     body.wpe.weight.copy_(model.core.positions.weight[: sizes.context])
-    for ours, block in zip(model.core.decoder.children(), body.h, strict=True):
-        _copy(block.ln_1, ours.add_attention.norm)
-        _copy(block.ln_2, ours.add_feedforward.norm)
-        three = [getattr(ours.attention, part) for part in ("query", "key", "value")]
+    for block, target in zip(model.core.decoder.children(), body.h, strict=True):
+        _copy(target.ln_1, block.add_attention.norm)
+        _copy(target.ln_2, block.add_feedforward.norm)
+        three = [getattr(block.attention, part) for part in ("query", "key", "value")]
         _copy_transposed(
-            block.attn.c_attn, torch.cat([part.weight for part in three]), torch.cat([p.bias for p in three])
+            target.attn.c_attn, torch.cat([part.weight for part in three]), torch.cat([p.bias for p in three])
         )
-        _copy_transposed(block.attn.c_proj, ours.attention.output.weight, ours.attention.output.bias)
-        _copy_transposed(block.mlp.c_fc, ours.feedforward.expand.weight, ours.feedforward.expand.bias)
-        _copy_transposed(block.mlp.c_proj, ours.feedforward.contract.weight, ours.feedforward.contract.bias)
+        _copy_transposed(target.attn.c_proj, block.attention.output.weight, block.attention.output.bias)
+        _copy_transposed(target.mlp.c_fc, block.feedforward.expand.weight, block.feedforward.expand.bias)
+        _copy_transposed(target.mlp.c_proj, block.feedforward.contract.weight, block.feedforward.contract.bias)
     body.ln_f.weight.copy_(model.core.decoder_norm.weight / root)
     body.ln_f.bias.copy_(model.core.decoder_norm.bias / root)
-    return theirs
+    return gpt2
 
 
-def save_for_ctranslate2(theirs: Any, folder: Path) -> None:
+def save_for_ctranslate2(marian_model: Any, folder: Path) -> None:
     """Write a Marian as a CTranslate2 model, for any compute type.
 
     Uses the loader for BART, because that for Marian drops the last row as padding.
     """
     from ctranslate2.converters.transformers import BartLoader  # noqa: PLC0415  # imported only if needed
 
-    theirs.config.normalize_before = theirs.config.normalize_embedding = False
-    spec = BartLoader().get_model_spec(theirs)
+    marian_model.config.normalize_before = marian_model.config.normalize_embedding = False
+    spec = BartLoader().get_model_spec(marian_model)
     tokens = [token_name(number) for number in range(VOCAB)]
     spec.register_source_vocabulary(tokens)
     spec.register_target_vocabulary(tokens)
@@ -134,11 +134,11 @@ def save_for_ctranslate2(theirs: Any, folder: Path) -> None:
     _save(spec, folder)
 
 
-def save_gpt_for_ctranslate2(theirs: Any, folder: Path, *, vocab: int) -> None:
+def save_gpt_for_ctranslate2(gpt2: Any, folder: Path, *, vocab: int) -> None:
     """Write a GPT-2 as a CTranslate2 model. Its EOS is not used: a fixed number of tokens is generated."""
     from ctranslate2.converters.transformers import GPT2Loader  # noqa: PLC0415
 
-    spec = GPT2Loader().get_model_spec(theirs)
+    spec = GPT2Loader().get_model_spec(gpt2)
     spec.register_vocabulary([token_name(number + 4) for number in range(vocab)])
     spec.config.unk_token = spec.config.bos_token = spec.config.eos_token = token_name(4)
     _save(spec, folder)
@@ -156,22 +156,22 @@ def _save(spec: Any, folder: Path) -> None:
     spec.save(str(folder))
 
 
-def _copy(theirs: nn.Module, ours: nn.Module) -> None:
-    theirs.weight.copy_(ours.weight)
-    theirs.bias.copy_(ours.bias)
+def _copy(target: nn.Module, source: nn.Module) -> None:
+    target.weight.copy_(source.weight)
+    target.bias.copy_(source.bias)
 
 
-def _copy_transposed(theirs: nn.Module, weight: Tensor, bias: Tensor) -> None:
-    theirs.weight.copy_(weight.t())
-    theirs.bias.copy_(bias)
+def _copy_transposed(target: nn.Module, weight: Tensor, bias: Tensor) -> None:
+    target.weight.copy_(weight.t())
+    target.bias.copy_(bias)
 
 
-def _copy_attention(ours: nn.Module, theirs: nn.Module) -> None:
+def _copy_attention(source: nn.Module, target: nn.Module) -> None:
     for part, name in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj"), ("output", "out_proj")):
-        _copy(getattr(theirs, name), getattr(ours, part))
+        _copy(getattr(target, name), getattr(source, part))
 
 
-def _copy_feedforward(ours: nn.Module, theirs: nn.Module) -> None:
-    _copy(theirs.fc1, ours.feedforward.expand)
-    _copy(theirs.fc2, ours.feedforward.contract)
-    _copy(theirs.final_layer_norm, ours.add_feedforward.norm)
+def _copy_feedforward(source: nn.Module, target: nn.Module) -> None:
+    _copy(target.fc1, source.feedforward.expand)
+    _copy(target.fc2, source.feedforward.contract)
+    _copy(target.final_layer_norm, source.add_feedforward.norm)

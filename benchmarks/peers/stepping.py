@@ -34,7 +34,7 @@ def our_step(model: nn.Module, precision: str) -> Step:
     def step(batch: Any) -> float:
         nonlocal number
         number += 1
-        sums = add_gradients(replica, _Ready(batch), [(0,)], epoch=0, step=number, seed=1, precision=precision)
+        sums = add_gradients(replica, _SingleBatch(batch), [(0,)], epoch=0, step=number, seed=1, precision=precision)
         optimizer.step()
         optimizer.zero_grad()
         return sums.totals[0] / sums.count
@@ -57,7 +57,7 @@ def their_step(parameters: Sequence[Tensor], mean_loss: Callable[[Any], Tensor],
     return step
 
 
-class _Ready:
+class _SingleBatch:
     """Training batches that consist of one given batch."""
 
     def __init__(self, batch: Any):

@@ -56,8 +56,8 @@ def contestant(name: str, dropout: float, precision: str) -> Step:
 
 def _peer(name: str, dropout: float, attention_dropout: float) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     if name == "plain PyTorch GPT":
-        own = SmallGPT(SIZES, dropout=dropout, attention_dropout=attention_dropout)
-        return own, own
+        small_gpt = SmallGPT(SIZES, dropout=dropout, attention_dropout=attention_dropout)
+        return small_gpt, small_gpt
     if name == "Transformers, GPT-2":
         from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415  # imported only if needed
 
@@ -65,8 +65,8 @@ def _peer(name: str, dropout: float, attention_dropout: float) -> tuple[nn.Modul
         rates = {"resid_pdrop": dropout, "embd_pdrop": dropout, "attn_pdrop": attention_dropout}
         settings = GPT2Config(vocab_size=SIZES.vocab, **sizes, **rates, bos_token_id=0, eos_token_id=0)
         settings.activation_function = "gelu"
-        theirs = GPT2LMHeadModel._from_config(settings, attn_implementation="sdpa")
-        return theirs, lambda tokens: theirs(input_ids=tokens, use_cache=False).logits
+        gpt2 = GPT2LMHeadModel._from_config(settings, attn_implementation="sdpa")
+        return gpt2, lambda tokens: gpt2(input_ids=tokens, use_cache=False).logits
     from x_transformers import Decoder, TransformerWrapper  # noqa: PLC0415
 
     sizes = {
@@ -76,8 +76,8 @@ def _peer(name: str, dropout: float, attention_dropout: float) -> tuple[nn.Modul
         "attn_dim_head": SIZES.width // SIZES.heads,
     }
     layers = Decoder(**sizes, attn_flash=True, attn_dropout=attention_dropout, ff_dropout=dropout)
-    whole = {"num_tokens": SIZES.vocab, "max_seq_len": SIZES.context, "emb_dropout": dropout, "tie_embedding": True}
-    wrapper = TransformerWrapper(**whole, attn_layers=layers)
+    options = {"num_tokens": SIZES.vocab, "max_seq_len": SIZES.context, "emb_dropout": dropout, "tie_embedding": True}
+    wrapper = TransformerWrapper(**options, attn_layers=layers)
     return wrapper, wrapper
 
 
@@ -109,8 +109,8 @@ def compare(options: Options, report: Report, dropout: float, precision: str) ->
         grown = f" {alone[name]:7,.0f} MB" if name in alone else ""
         return f" {reached / 1e9:6.0f} GFLOP/s = {reached / rate:4.0%}{grown}"
 
-    report.say()
-    report.say(
+    report.write()
+    report.write(
         f"  dropout {dropout}, {precision}: tokens/s min, median, max; times of it / ours; model FLOP/s as a share of "
         f"torch.mm's {rate / 1e9:.0f} GFLOP/s{'; memory growth of a separate process' if alone else ''}"
     )
@@ -126,7 +126,7 @@ def main() -> None:
         name, dropout = options.memory_of[0], float(options.memory_of[1])
         few = [WindowBatch(batches[0].tokens[:1, :9], (0,))]
         first, work = (lambda: _train(name, dropout, few)), (lambda: _train(name, dropout, batches))
-        print(measure_growth(first, work, kept=options.memory == "kept"))
+        print(measure_growth(first, work, keep_freed=options.memory == "kept"))
         return
     if options.memory == "kept":
         keep_freed_memory()

@@ -47,12 +47,12 @@ class PlainTranslator(nn.Module):
         state = torch.tanh(self.bridge(torch.cat((last[0], last[1]), -1)))
         keys, padding = self.of_key(states), source.eq(0)
         targets = self._embed(inputs)
-        context, seen = self._read(state, keys, states, padding), []
+        context, outputs = self._read(state, keys, states, padding), []
         for target in targets.unbind(1):
             state = self.cell(torch.cat((target, context), -1), state)
             context = self._read(state, keys, states, padding)
-            seen.append(torch.cat((state, context), -1))
-        hidden = torch.tanh(self.readout(self.dropout(torch.cat((torch.stack(seen, 1), targets), -1))))
+            outputs.append(torch.cat((state, context), -1))
+        hidden = torch.tanh(self.readout(self.dropout(torch.cat((torch.stack(outputs, 1), targets), -1))))
         return nn.functional.linear(hidden, self.table.weight)
 
     def _embed(self, ids: Tensor) -> Tensor:
@@ -103,8 +103,8 @@ def compare(options: Options, report: Report, precision: str) -> None:
     alone = {}
     if not options.quick and precision == "float32":
         alone = {name: measure_growth_alone("benchmarks.peers.train_recurrent", options, name) for name in steps}
-    report.say()
-    report.say(
+    report.write()
+    report.write(
         f"  {precision}: target tokens/s min, median, max; times of it / ours"
         f"{'; memory growth of a separate process' if alone else ''}"
     )
@@ -120,7 +120,7 @@ def main() -> None:
         (name,) = options.memory_of
         batches = translation_batches(options.data, 3)
         first, work = (lambda: _train(name, [small(batches[0])])), (lambda: _train(name, batches))
-        print(measure_growth(first, work, kept=options.memory == "kept"))
+        print(measure_growth(first, work, keep_freed=options.memory == "kept"))
         return
     if options.memory == "kept":
         keep_freed_memory()

@@ -65,8 +65,8 @@ def compare(options: Options, report: Report, size: str, precision: str) -> None
         grown = f" {alone[name]:7,.0f} MB" if name in alone else ""
         return f" {reached / 1e9:6.0f} GFLOP/s = {reached / rate:4.0%}{grown}"
 
-    report.say()
-    report.say(
+    report.write()
+    report.write(
         f"  {size}, {precision}: target tokens/s min, median, max; times of it / ours; model FLOP/s as a share of "
         f"torch.mm's {rate / 1e9:.0f} GFLOP/s{'; memory growth of a separate process' if alone else ''}"
     )
@@ -87,7 +87,7 @@ def main() -> None:
         batches = translation_batches(options.data, 3)
         tiny = next(iter(SIZES))
         first, work = (lambda: _train(name, tiny, [small(batches[0])])), (lambda: _train(name, size, batches))
-        print(measure_growth(first, work, kept=options.memory == "kept"))
+        print(measure_growth(first, work, keep_freed=options.memory == "kept"))
         return
     if options.memory == "kept":
         keep_freed_memory()

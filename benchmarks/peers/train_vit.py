@@ -70,10 +70,10 @@ def contestant(name: str, precision: str) -> Step:
 
         sizes = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "patch_size": PATCH}
         settings = ViTConfig(**sizes, intermediate_size=4 * WIDTH, image_size=SIDE, num_labels=CLASSES)
-        module = theirs = ViTForImageClassification._from_config(settings, attn_implementation="sdpa")
+        module = vit = ViTForImageClassification._from_config(settings, attn_implementation="sdpa")
 
         def scores(images: Tensor) -> Tensor:
-            return theirs(pixel_values=images).logits
+            return vit(pixel_values=images).logits
 
     module.train()
 
@@ -102,8 +102,8 @@ def compare(options: Options, report: Report, precision: str) -> None:
         grown = f" {alone[name]:7,.0f} MB" if name in alone else ""
         return f" {reached / 1e9:6.0f} GFLOP/s = {reached / rate:4.0%}{grown}"
 
-    report.say()
-    report.say(
+    report.write()
+    report.write(
         f"  {precision}: images/s min, median, max; times of it / ours; model FLOP/s of the 64 patches as a share of "
         f"torch.mm's {rate / 1e9:.0f} GFLOP/s{'; memory growth of a separate process' if alone else ''}"
     )
@@ -120,7 +120,7 @@ def main() -> None:
     if options.memory_of:
         (name,) = options.memory_of
         first, work = (lambda: _train(name, [_batch(1)])), (lambda: _train(name, [_batch() for _ in range(3)]))
-        print(measure_growth(first, work, kept=options.memory == "kept"))
+        print(measure_growth(first, work, keep_freed=options.memory == "kept"))
         return
     if options.memory == "kept":
         keep_freed_memory()

@@ -179,13 +179,15 @@ def _opennmt(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Mo
     from onmt.modules.embeddings import Embeddings  # noqa: PLC0415
 
     width, heads, layers, inner = config.width, config.heads, config.layers, config.feedforward
-    read, written = (Embeddings(width, VOCAB, 0, position_encoding=True, dropout=DROPOUT) for _ in range(2))
-    written.word_lut.weight = read.word_lut.weight
-    encoder = TransformerEncoder(layers, width, heads, inner, DROPOUT, attention_dropout, read, 0, 0)
-    sizes = (layers, width, heads, inner, False, "scaled-dot", DROPOUT, attention_dropout, written)
+    encoder_embeddings, decoder_embeddings = (
+        Embeddings(width, VOCAB, 0, position_encoding=True, dropout=DROPOUT) for _ in range(2)
+    )
+    decoder_embeddings.word_lut.weight = encoder_embeddings.word_lut.weight
+    encoder = TransformerEncoder(layers, width, heads, inner, DROPOUT, attention_dropout, encoder_embeddings, 0, 0)
+    sizes = (layers, width, heads, inner, False, "scaled-dot", DROPOUT, attention_dropout, decoder_embeddings)
     model = NMTModel(encoder, TransformerDecoder(*sizes, 0, 0, False, False, None, 0))
     model.generator = nn.Linear(width, VOCAB)
-    model.generator.weight = read.word_lut.weight
+    model.generator.weight = encoder_embeddings.word_lut.weight
     for parameter in model.parameters():
         if parameter.dim() > 1:
             nn.init.xavier_uniform_(parameter)

@@ -166,7 +166,7 @@ def _score(folder: Path, metric: str) -> str:
 def _look(browser: Browser, look: Look, entries: Mapping[str, Entry], path: Path, page: Path) -> None:
     capture = entries[look.page].capture
     other = entries[look.beside].capture if look.beside else None
-    capture.save(page, beside=other, overwrite=True)
+    capture.save(page, compare=other, overwrite=True)
     fragment = look.view.fragment(capture.samples)
     if other is not None and look.other is not None:
         fragment += "&b.capture=1&" + look.other.fragment(other.samples, "b.")

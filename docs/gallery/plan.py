@@ -37,7 +37,7 @@ class View:
         if not maps:
             raise ValueError(f"there is no read of kind {self.kind!r} in layer {self.layer or 'any'}")
         fields = {
-            "scene": self.sample,
+            "sample": self.sample,
             "read": maps[-1].name,
             "head": self.head,
             "view": self.name,

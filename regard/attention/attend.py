@@ -95,6 +95,6 @@ def _empty_result(
 ) -> Tensor:
     """Return zeros (..., query, size), whose gradients are zero whatever the numbers of a pair."""
     if not isinstance(memory, KeyValueCache):
-        # The mapped tensors of `problem` may be infinite, and their gradients then NaN.
+        # The mapped tensors of `inputs` may be infinite, and their gradients then NaN.
         inputs = prepare_again(inputs, *(torch.zeros_like(x) + x[..., :0].sum() for x in (query, *memory)))
     return inputs.zeros(size)

@@ -102,13 +102,13 @@ def broadcast_leading(query: Tensor, keys: Tensor, values: Tensor) -> tuple[int,
     return leading
 
 
-def _describe(memory: object) -> str:
-    return f"{type(memory).__name__} of {len(memory)}" if isinstance(memory, tuple | list) else type(memory).__name__
-
-
 def check_integer(name: str, value: int, least: int) -> None:
     """Raise TypeError unless `value` is an integer, ValueError if it is below `least`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def _describe(memory: object) -> str:
+    return f"{type(memory).__name__} of {len(memory)}" if isinstance(memory, tuple | list) else type(memory).__name__

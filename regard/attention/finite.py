@@ -1,6 +1,6 @@
-"""Checks for infinities and NaN in what is read; numbers that no query may see do not count.
+"""Checks of a read for infinities and NaN; numbers that are masked for every query are ignored.
 
-Where every key is hidden from every query by the mask, its key and value are replaced by zeros, because 0 * NaN is NaN.
+Keys and values that no query attends to are replaced by zeros, and so are fully masked queries, because 0 * NaN is NaN.
 """
 
 import math
@@ -42,51 +42,10 @@ def run_checked(run: Callable[[AttentionInputs], Tensor], inputs: AttentionInput
     )
 
 
-def _output_shows_nonfinite(inputs: AttentionInputs) -> bool:
-    """Return True if every non-finite number that is read makes the output non-finite, and no gradient is needed."""
-    if not (isinstance(inputs.form, InnerProduct) and isinstance(inputs.choose, Soft)):
-        return False
-    tensors = inputs.query, inputs.keys, inputs.values
-    needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    return not needs_grad and not isinstance(inputs.score, Features)
-
-
-def _is_in_range(inputs: AttentionInputs, tensors: ReadTensors) -> bool:
-    """Return True if all numbers are finite and no inner product of a query and a key, masked or not, can overflow."""
-    if _has_infinite_bias(inputs) or not are_finite(*tensors):
-        return False
-    if not isinstance(inputs.form, InnerProduct):
-        return True
-    wide = torch.promote_types(inputs.query.dtype, torch.float32)
-    # |<q, k>| <= |q| |k|, which is at most the product of the norms of all queries and of all keys.
-    norms = (torch.linalg.vector_norm(x.detach(), dtype=wide).item() for x in (inputs.query, inputs.keys))
-    return math.prod(norms) < torch.finfo(inputs.query.dtype).max / 8
-
-
 def prepare_again(inputs: AttentionInputs, query: Tensor, keys: Tensor, values: Tensor) -> AttentionInputs:
     """Prepare the same read with other numbers in query, keys and values."""
     rules = {"score": inputs.score, "choose": inputs.choose, "mask": inputs.mask, "bias": inputs.bias}
     return prepare_inputs(query, (keys, values), **rules)
-
-
-def _has_infinite_bias(inputs: AttentionInputs) -> bool:
-    return inputs.bias is not None and inputs.bias.may_be_infinite()
-
-
-def _zero_masked(inputs: AttentionInputs, tensors: ReadTensors) -> AttentionInputs:
-    """Zero the queries, keys and values that are fully masked. Raises ValueError if others are not finite."""
-    bias = inputs.bias_tensor()
-    allowed = inputs.allowed_pairs(bias)
-    if bias is not None:
-        check_finite_bias(bias, allowed)
-    if not are_finite(*tensors):
-        aligned = unpack_memory(tensors.query, tensors[1:])
-        zeroed = zero_hidden(aligned, allowed, inputs.leading)
-        for name, tensor, original in zip(ReadTensors._fields, zeroed, tensors, strict=True):
-            check_finite(name, tensor.view(original.shape))
-        inputs = prepare_again(inputs, *zeroed)
-    mapped = ReadTensors(inputs.query, inputs.keys, inputs.values)
-    return inputs._replace(**zero_hidden(mapped, allowed, inputs.leading)._asdict())
 
 
 def check_finite(name: str, tensor: Tensor) -> None:
@@ -138,6 +97,47 @@ def zero_hidden(tensors: ReadTensors, allowed: Tensor | None, leading: tuple[int
             for used, tensor in zip((has_key, has_query, has_query), tensors, strict=True)
         )
     )
+
+
+def _output_shows_nonfinite(inputs: AttentionInputs) -> bool:
+    """Return True if every non-finite number that is read makes the output non-finite, and no gradient is needed."""
+    if not (isinstance(inputs.form, InnerProduct) and isinstance(inputs.choose, Soft)):
+        return False
+    tensors = inputs.query, inputs.keys, inputs.values
+    needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    return not needs_grad and not isinstance(inputs.score, Features)
+
+
+def _is_in_range(inputs: AttentionInputs, tensors: ReadTensors) -> bool:
+    """Return True if all numbers are finite and no inner product of a query and a key, masked or not, can overflow."""
+    if _has_infinite_bias(inputs) or not are_finite(*tensors):
+        return False
+    if not isinstance(inputs.form, InnerProduct):
+        return True
+    wide = torch.promote_types(inputs.query.dtype, torch.float32)
+    # |<q, k>| <= |q| |k|, which is at most the product of the norms of all queries and of all keys.
+    norms = (torch.linalg.vector_norm(x.detach(), dtype=wide).item() for x in (inputs.query, inputs.keys))
+    return math.prod(norms) < torch.finfo(inputs.query.dtype).max / 8
+
+
+def _has_infinite_bias(inputs: AttentionInputs) -> bool:
+    return inputs.bias is not None and inputs.bias.may_be_infinite()
+
+
+def _zero_masked(inputs: AttentionInputs, tensors: ReadTensors) -> AttentionInputs:
+    """Zero the queries, keys and values that are fully masked. Raises ValueError if others are not finite."""
+    bias = inputs.bias_tensor()
+    allowed = inputs.allowed_pairs(bias)
+    if bias is not None:
+        check_finite_bias(bias, allowed)
+    if not are_finite(*tensors):
+        aligned = unpack_memory(tensors.query, tensors[1:])
+        zeroed = zero_hidden(aligned, allowed, inputs.leading)
+        for name, tensor, original in zip(ReadTensors._fields, zeroed, tensors, strict=True):
+            check_finite(name, tensor.view(original.shape))
+        inputs = prepare_again(inputs, *zeroed)
+    mapped = ReadTensors(inputs.query, inputs.keys, inputs.values)
+    return inputs._replace(**zero_hidden(mapped, allowed, inputs.leading)._asdict())
 
 
 def _any_over_broadcast(used: Tensor, tensor: Tensor) -> Tensor:

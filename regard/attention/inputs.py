@@ -1,4 +1,4 @@
-"""Inputs of a read, prepared for kernels: axes aligned, queries and keys mapped, masks joined, everything checked."""
+"""Inputs of a read, prepared for kernels: axes aligned, queries and keys mapped, masks combined, everything checked."""
 
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ class AttentionInputs(NamedTuple):
     """(..., [head,] key, value_dim)"""
     score: Score
     form: Form | None
-    """Formula of the score, for fused kernels; None if it has no closed form that they know."""
+    """Formula of the score, for fused kernels; None if they support no formula of it."""
     choose: Choice
     mask: Mask | None
     bias: Bias | None
@@ -147,10 +147,6 @@ class AttentionInputs(NamedTuple):
         return tensor
 
 
-def _repeat(tensor: Tensor, group: int) -> Tensor:
-    return torch.repeat_interleave(tensor, group, -3)
-
-
 def prepare_inputs(
     query: Tensor,
     memory: KeyValueCache | tuple[Tensor, Tensor],
@@ -208,3 +204,7 @@ def _with_equal_axes(query: Tensor, keys: Tensor, values: Tensor, score: Score) 
             f"got shape {tuple(keys.shape)}; add an axis of heads, of size 1 if all heads share the keys"
         )
     return tensors
+
+
+def _repeat(tensor: Tensor, group: int) -> Tensor:
+    return torch.repeat_interleave(tensor, group, -3)

@@ -14,7 +14,6 @@ the background in lightness and from one another in hue, which print and color-b
 
 import html
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
@@ -151,12 +150,6 @@ def side_by_side(pictures: Sequence[Picture], *, heading: str = "") -> Picture:
     )
     left_out = sum(picture.left_out for picture in pictures)
     return Picture(heading=heading, panels=panels, scale=pictures[0].scale, left_out=left_out)
-
-
-def save_from_command_line(picture: Picture, default: str) -> None:
-    """Write a picture to the path on the command line, or to `default`; `--overwrite` allows replacing a file."""
-    paths = [argument for argument in sys.argv[1:] if argument != "--overwrite"]
-    print(picture.save(paths[0] if paths else default, overwrite="--overwrite" in sys.argv))
 
 
 # From pairs to cells

@@ -26,7 +26,7 @@ def bench(
     seconds: float = 2.0,
     batches: int = 8,
     inputs: Sequence[Any] = (),
-    tell: Callable[[str], None] = print,
+    notify: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Measure the speed of a run on this machine; the result can be written as JSON.
 
@@ -34,21 +34,21 @@ def bench(
     seconds: duration of each of about ten measurements.
     batches: maximum number of different training batches.
     inputs:  inputs of `predict`; the run's test or validation data if not given.
-    tell:    called with a message when a measurement starts, or is not possible.
+    notify:  called with a message when a measurement starts, or is not possible.
     Raises:  UserError as `load`. If data are missing, an entry `missing` names them.
     """
     folder = Path(folder)
-    runs = {engine: load_with_engine(engine, folder, device=device, tell=tell) for engine in dict.fromkeys(engines)}
+    runs = {engine: load_with_engine(engine, folder, device=device, notify=notify) for engine in dict.fromkeys(engines)}
     models = {trained.engine.name if engine == "auto" else engine: trained for engine, trained in runs.items()}
     first = next(iter(models.values()))
     weights = list(first._model.parameters())
     size, compute_device = sum(value.nbytes for value in weights), weights[0].device
-    tell("measuring the machine")
+    notify("measuring the machine")
     machine = _measure_machine(size, compute_device, seconds=seconds / 2)
-    tell("measuring training")
+    notify("measuring training")
     training = _measure_training(first, compute_device, seconds=seconds, batches=batches)
-    inference = _measure_inference(models, inputs, compute_device, seconds=seconds, tell=tell)
-    tell("measuring the machine again")
+    inference = _measure_inference(models, inputs, compute_device, seconds=seconds, notify=notify)
+    notify("measuring the machine again")
     machine = merge_best(machine, _measure_machine(size, compute_device, seconds=seconds / 2))
     _add_shares(training, inference, machine)
     return {
@@ -56,17 +56,17 @@ def bench(
         "recipe": first.run.recipe,
         "regard": __version__,
         "python": platform.python_version(),
-        "weights": sum(value.numel() for value in weights),
-        "weights_mb": size / 1e6,
+        "parameters": sum(value.numel() for value in weights),
+        "parameters_mb": size / 1e6,
         "machine": machine,
         "training": training,
-        "using": inference,
+        "inference": inference,
     }
 
 
 def _measure_machine(weights: int, device: torch.device, *, seconds: float) -> dict[str, Any]:
     return measure_machine(device, seconds=seconds) | {
-        "weights_read_gb_s": measure_read_rate(weights, device, seconds=seconds)
+        "parameters_read_gb_s": measure_read_rate(weights, device, seconds=seconds)
     }
 
 
@@ -83,21 +83,21 @@ def _measure_inference(
     device: torch.device,
     *,
     seconds: float,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> dict[str, Any]:
     first = next(iter(models.values()))
     try:
-        inputs, origin = find_inputs(first, inputs, most=MANY, tell=tell)
+        inputs, origin = find_inputs(first, inputs, most=MANY, notify=notify)
     except (UserError, OSError) as error:
         return {"missing": _message(error)}
     modes, profiles = [], []
     for engine, trained in models.items():
         for mode in inference_modes(trained):
-            tell(f"measuring {mode.name}" + (f" by {engine}" if len(models) > 1 else ""))
+            notify(f"measuring {mode.name}" + (f" by {engine}" if len(models) > 1 else ""))
             modes.append({"engine": engine, **measure_mode(trained, inputs, mode, device, seconds=seconds)})
         mode = inference_modes(trained)[0]
         profiles.append({"engine": engine, **profile_mode(trained, inputs, mode, device, seconds=seconds)})
-    return {"inputs": len(inputs), "inputs_from": origin, "ways": modes, "where": profiles}
+    return {"inputs": len(inputs), "input_source": origin, "modes": modes, "profiles": profiles}
 
 
 def _add_shares(training: dict[str, Any], inference: dict[str, Any], machine: dict[str, Any]) -> None:
@@ -105,10 +105,10 @@ def _add_shares(training: dict[str, Any], inference: dict[str, Any], machine: di
     if "gflops" in training:
         training["limit_gflops"] = peak_gflops(machine, training["precision"])
         training["percent_of_limit"] = 100 * training["gflops"] / training["limit_gflops"]
-    for mode in inference.get("ways", ()):
-        alone = mode["one_by_one"]
-        read = alone["weights_read_gb_s"] * 1e9
-        for name in ("memory_read", "weights_read"):
+    for mode in inference.get("modes", ()):
+        alone = mode["single"]
+        read = alone["parameters_read_gb_s"] * 1e9
+        for name in ("memory_read", "parameters_read"):
             alone[f"percent_of_{name}"] = bandwidth_share(read, 1.0, machine[f"{name}_gb_s"])
 
 

@@ -15,12 +15,12 @@ REFERENCE = "torch"
 ENGINES: dict[str, Callable[..., TrainedRun]] = {
     name: partial(load, engine=name) for name in ("auto", *engines.ENGINES)
 }
-"""Functions that load a run folder, by engine: loader(folder, device=..., tell=...)."""
+"""Functions that load a run folder, by engine: loader(folder, device=..., notify=...)."""
 
 
-def load_with_engine(engine: str, folder: Path, *, device: str, tell: Callable[[str], None]) -> TrainedRun:
+def load_with_engine(engine: str, folder: Path, *, device: str, notify: Callable[[str], None]) -> TrainedRun:
     """Load the trained model of a run folder with an engine. Raises UserError for an unknown engine."""
     if engine not in ENGINES:
-        hint = suggest(engine, ENGINES) or f"; there are {', '.join(ENGINES)}"
+        hint = suggest(engine, ENGINES) or f"; the engines are {', '.join(ENGINES)}"
         raise UserError(f"unknown engine {engine!r}{hint}")
-    return ENGINES[engine](folder, device=device, tell=tell)
+    return ENGINES[engine](folder, device=device, notify=notify)

@@ -24,8 +24,8 @@ OUTPUT = "output layer and loss"
 UPDATE = "optimizer"
 EMBEDDING = "embedding"
 COPIES = "copies and memory"
-BATCHES = "making batches"
-CHOOSING = "choosing outputs"
+BATCHES = "batch construction"
+SEARCH = "search and postprocessing"
 OTHER = "other operators"
 PYTHON = "Python and waiting"
 
@@ -102,7 +102,7 @@ METHODS: dict[str, str] = {
 """Groups of the methods of a model."""
 
 _WHOLE_SCOPES = (OUTPUT, UPDATE, DROPOUT, BATCHES)
-_WEAK_SCOPES = (OTHER, CHOOSING)
+_WEAK_SCOPES = (OTHER, SEARCH)
 _LONGEST = 10_000
 _SHOWN = 3
 
@@ -156,10 +156,6 @@ def subtract_overhead(spans: Sequence[Span], overhead: float) -> list[Span]:
     return [replace(span, own=max(0.0, span.own - overhead * inside[id(span)])) for span in spans]
 
 
-def _largest(names: dict[str, float]) -> tuple[str, ...]:
-    return tuple(sorted(names, key=lambda name: -names[name])[:_SHOWN])
-
-
 def group_of(span: Span) -> str:
     """Return the group that the self time of a span belongs to."""
     if span.name.startswith((SCOPE, "Optimizer.", "autograd::engine", "ProfilerStep")):
@@ -174,6 +170,10 @@ def group_of(span: Span) -> str:
             if group := _lookup(table, above.name):
                 return group
     return OTHER
+
+
+def _largest(names: dict[str, float]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=lambda name: -names[name])[:_SHOWN])
 
 
 def _upwards(span: Span) -> Iterator[Span]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from regard.bench.groups import CHOOSING
+from regard.bench.groups import SEARCH
 from regard.bench.profile import profile_calls, with_scope
 from regard.bench.timing import time_calls
 from regard.bench.weight_reads import Steps, WeightReads, count_steps
@@ -28,6 +28,7 @@ _ONE_BY_ONE = 16
 """Number of inputs that are answered one at a time, in turn."""
 _SAMPLED = 50
 """Maximum number of tokens to generate."""
+_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,33 +69,33 @@ def measure_mode(
         # Counting is a few times slower than answering.
         calls = calls[: max(2, int(seconds / (4 * duration)))]
         counts = _count_reads(trained, calls)
-        alone = time_calls(calls, seconds=seconds, device=device)
+        single_times = time_calls(calls, seconds=seconds, device=device)
         batch = list(inputs[: max(2, min(MANY, int(2 * seconds / duration)))])
         batch_call = partial(trained.predict, batch, **mode.options)
         # Other engines do not call the model's `step`.
         counting = count_steps(trained._model) if trained.engine.name == "torch" else nullcontext(Steps())
         with counting as counted:
             batch_call()
-        batched = time_calls([batch_call], seconds=seconds, device=device, least=2)
-    one_by_one: dict[str, Any] = {
+        batched_times = time_calls([batch_call], seconds=seconds, device=device, least=2)
+    single: dict[str, Any] = {
         "inputs": len(calls),
-        **alone.to_dict(),
-        "answers_per_second": alone.rate([1] * len(calls)),
+        **single_times.to_dict(),
+        "answers_per_second": single_times.rate([1] * len(calls)),
     }
     if any(steps.count for steps, _ in counts):
-        one_by_one |= {
-            "steps_an_answer": sum(steps.count for steps, _ in counts) / len(counts),
-            "steps_per_second": alone.rate([steps.count for steps, _ in counts]),
+        single |= {
+            "steps_per_answer": sum(steps.count for steps, _ in counts) / len(counts),
+            "steps_per_second": single_times.rate([steps.count for steps, _ in counts]),
         }
-    one_by_one["weights_read_gb_s"] = alone.rate([read for _, read in counts]) / 1e9
-    at_once: dict[str, Any] = {
+    single["parameters_read_gb_s"] = single_times.rate([read for _, read in counts]) / 1e9
+    batched: dict[str, Any] = {
         "inputs": len(batch),
-        **batched.to_dict(),
-        "answers_per_second": batched.rate([len(batch)]),
+        **batched_times.to_dict(),
+        "answers_per_second": batched_times.rate([len(batch)]),
     }
     if counted.count:
-        at_once["rows_per_second"] = batched.rate([counted.rows])
-    return {"way": mode.name, "beam": mode.beam, "one_by_one": one_by_one, "at_once": at_once}
+        batched["rows_per_second"] = batched_times.rate([counted.rows])
+    return {"mode": mode.name, "beam": mode.beam, "single": single, "batched": batched}
 
 
 def profile_mode(
@@ -103,16 +104,11 @@ def profile_mode(
     """Profile a mode one input at a time."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        calls = [
-            partial(with_scope(trained.predict, CHOOSING), [item], **mode.options) for item in inputs[:_ONE_BY_ONE]
-        ]
+        calls = [partial(with_scope(trained.predict, SEARCH), [item], **mode.options) for item in inputs[:_ONE_BY_ONE]]
         duration = min(time_calls(calls[:1], seconds=0.0, device=device, least=2).seconds)
         few = max(1, min(len(calls), int(seconds / 4 / duration)))
         profile = profile_calls(calls[:few], trained._model, device)
-    return {"way": mode.name, **profile.to_dict(few)}
-
-
-_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
+    return {"mode": mode.name, **profile.to_dict(few)}
 
 
 def _count_reads(trained: TrainedRun, calls: Sequence[Callable[[], object]]) -> list[tuple[Steps, int]]:

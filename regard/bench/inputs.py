@@ -15,7 +15,7 @@ _MAX_SECONDS = 5.0
 
 
 def find_inputs(
-    trained: TrainedRun, inputs: Sequence[Any], *, most: int, tell: Callable[[str], None]
+    trained: TrainedRun, inputs: Sequence[Any], *, most: int, notify: Callable[[str], None]
 ) -> tuple[list[Any], str]:
     """Return at most `most` inputs and their origin.
 
@@ -28,7 +28,7 @@ def find_inputs(
         if run is None:
             continue
         try:
-            reader = trained if run is trained.run else _reread(trained, run, tell)
+            reader = trained if run is trained.run else _reread(trained, run, notify)
             return _read_inputs(reader, most), name
         except (ValueError, OSError) as error:
             problems.append(str(error))
@@ -47,8 +47,8 @@ def with_validation_as_test(run: Run) -> Run | None:
     return replace(run, config=replace(config, data=replace(data, **changed)))
 
 
-def _reread(trained: TrainedRun, run: Run, tell: Callable[[str], None]) -> TrainedRun:
-    recipe = create_recipe(run, tell)
+def _reread(trained: TrainedRun, run: Run, notify: Callable[[str], None]) -> TrainedRun:
+    recipe = create_recipe(run, notify)
     recipe.open(Path(trained.folder))
     return recipe.build_run(trained._model, trained.folder)
 

@@ -24,6 +24,7 @@ EMULATED_SIZE = 256
 MEMORY_BYTES = 256 << 20
 """Larger than caches."""
 _SMALLEST = 1 << 20
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def measure_machine(device: torch.device, *, seconds: float) -> dict[str, Any]:
@@ -75,9 +76,6 @@ def processor_name(device: torch.device) -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def _products(dtype: torch.dtype, device: torch.device, seconds: float) -> dict[str, float]:

@@ -32,13 +32,17 @@ class CallProfile(NamedTuple):
     shares: list[GroupShare]
     seconds: float
     """Time of all calls, without the overhead of the profiler."""
-    slower: float
+    slowdown: float
     """Ratio of the times with and without the profiler."""
 
     def to_dict(self, count: int) -> dict[str, Any]:
         """Return the profile of `count` calls, for reports."""
-        where = [vars(share) for share in self.shares]
-        return {"where": where, "watched": count, "watched_ms": 1e3 * self.seconds / count, "slower": self.slower}
+        return {
+            "profile": [vars(share) for share in self.shares],
+            "profiled_calls": count,
+            "profiled_ms": 1e3 * self.seconds / count,
+            "profiler_slowdown": self.slowdown,
+        }
 
 
 def profile_calls(calls: Sequence[Callable[[], object]], model: nn.Module, device: torch.device) -> CallProfile:
@@ -56,9 +60,57 @@ def profile_calls(calls: Sequence[Callable[[], object]], model: nn.Module, devic
     events = _within(profiler.events() or [], _MEASURED)
     spans = subtract_overhead(build_spans(events, on_device=not is_cpu), overhead if is_cpu else 0.0)
     # Ratios of measurements next to each other in time, so that other load affects both, or only one pair.
-    slower = sorted(ratios)[_PAIRS // 2]
-    total = max(profiled / max(1.0, slower), sum(span.own for span in spans))
-    return CallProfile(shares(spans, total), total, slower)
+    slowdown = sorted(ratios)[_PAIRS // 2]
+    total = max(profiled / max(1.0, slowdown), sum(span.own for span in spans))
+    return CallProfile(shares(spans, total), total, slowdown)
+
+
+def build_spans(events: Sequence[Any], *, on_device: bool = False) -> list[Span]:
+    """Build spans from the profiler's events, linked to their enclosing spans."""
+    events = [event for event in events if event.device_type == DeviceType.CPU]
+    own = "self_device_time_total" if on_device else "self_cpu_time_total"
+    spans = {id(event): Span(event.name, 1e-6 * max(0.0, getattr(event, own))) for event in events}
+    # Several events share a sequence number: the last to start created the autograd node.
+    forward: dict[int, Any] = {}
+    for event in sorted(events, key=lambda event: event.time_range.start):
+        if event.sequence_nr >= 0 and not _is_backward(event):
+            forward[event.sequence_nr] = event
+    for event in events:
+        parent = event.cpu_parent
+        if event.name.startswith(_BACKWARD):
+            parent = forward.get(event.sequence_nr, parent)
+        spans[id(event)].within = None if event.cpu_parent is None else spans.get(id(event.cpu_parent))
+        spans[id(event)].parent = None if parent is None else spans.get(id(parent))
+    return list(spans.values())
+
+
+@contextmanager
+def mark_modules(model: nn.Module) -> Iterator[None]:
+    """Mark the modules and methods of a model for the profiler."""
+    with ExitStack() as stack:
+        # By class: a module with its own forward would not take the fused paths that are to be measured.
+        for kind in {type(module) for module in model.modules()}:
+            group = MODULES.get(kind.__name__)
+            if group is not None:
+                stack.enter_context(_mark_class(kind, group))
+        for path, group in METHODS.items():
+            owner: Any = model
+            *above, name = path.split(".")
+            for part in above:
+                owner = getattr(owner, part, None)
+            if owner is not None and callable(getattr(owner, name, None)):
+                stack.enter_context(_mark_method(owner, name, group))
+        yield
+
+
+def with_scope(function: Callable[..., Any], group: str) -> Callable[..., Any]:
+    """Wrap a function in a profiler span of this group."""
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with record_function(SCOPE + group):
+            return function(*args, **kwargs)
+
+    return wrapped
 
 
 def _profile(device: torch.device) -> profile:
@@ -93,50 +145,12 @@ def _within(events: Sequence[Any], name: str) -> list[Any]:
     return [event for event in events if interval.start <= event.time_range.start < interval.end]
 
 
-def build_spans(events: Sequence[Any], *, on_device: bool = False) -> list[Span]:
-    """Build spans from the profiler's events, linked to their enclosing spans."""
-    events = [event for event in events if event.device_type == DeviceType.CPU]
-    own = "self_device_time_total" if on_device else "self_cpu_time_total"
-    spans = {id(event): Span(event.name, 1e-6 * max(0.0, getattr(event, own))) for event in events}
-    # Several events share a sequence number: the last to start created the autograd node.
-    forward: dict[int, Any] = {}
-    for event in sorted(events, key=lambda event: event.time_range.start):
-        if event.sequence_nr >= 0 and not _is_backward(event):
-            forward[event.sequence_nr] = event
-    for event in events:
-        parent = event.cpu_parent
-        if event.name.startswith(_BACKWARD):
-            parent = forward.get(event.sequence_nr, parent)
-        spans[id(event)].within = None if event.cpu_parent is None else spans.get(id(event.cpu_parent))
-        spans[id(event)].parent = None if parent is None else spans.get(id(parent))
-    return list(spans.values())
-
-
 def _is_backward(event: Any) -> bool:
     while event is not None:
         if event.name.startswith(_BACKWARD):
             return True
         event = event.cpu_parent
     return False
-
-
-@contextmanager
-def mark_modules(model: nn.Module) -> Iterator[None]:
-    """Mark the modules and methods of a model for the profiler."""
-    with ExitStack() as stack:
-        # By class: a module with its own forward would not take the fused paths that are to be measured.
-        for kind in {type(module) for module in model.modules()}:
-            group = MODULES.get(kind.__name__)
-            if group is not None:
-                stack.enter_context(_mark_class(kind, group))
-        for path, group in METHODS.items():
-            owner: Any = model
-            *above, name = path.split(".")
-            for part in above:
-                owner = getattr(owner, part, None)
-            if owner is not None and callable(getattr(owner, name, None)):
-                stack.enter_context(_mark_method(owner, name, group))
-        yield
 
 
 @contextmanager
@@ -162,13 +176,3 @@ def _mark_method(owner: Any, name: str, group: str) -> Iterator[None]:
         yield
     finally:
         delattr(owner, name)
-
-
-def with_scope(function: Callable[..., Any], group: str) -> Callable[..., Any]:
-    """Wrap a function in a profiler span of this group."""
-
-    def inside(*args: Any, **kwargs: Any) -> Any:
-        with record_function(SCOPE + group):
-            return function(*args, **kwargs)
-
-    return inside

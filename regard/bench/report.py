@@ -19,8 +19,8 @@ Rows = list[list[str]]
 def format_report(results: Results) -> str:
     """Return the whole report as text."""
     parts = [
-        f"{results['run']}: recipe {results['recipe']}, {results['weights']:,} parameters, "
-        f"{results['weights_mb']:,.3g} MB",
+        f"{results['run']}: recipe {results['recipe']}, {results['parameters']:,} parameters, "
+        f"{results['parameters_mb']:,.3g} MB",
         _format_machine(results["machine"]),
         _format_training(results["training"]),
         _format_inference(results),
@@ -35,12 +35,30 @@ def format_report(results: Results) -> str:
 
 def panels(results: Results) -> list[tuple[str, list[Results]]]:
     """Return the title and the groups of each profile."""
-    profiles = [("training", results["training"]["where"])] if "where" in results["training"] else []
-    several = len(results["using"].get("where", ())) > 1
-    for profile in results["using"].get("where", ()):
+    profiles = [("training", results["training"]["profile"])] if "profile" in results["training"] else []
+    several = len(results["inference"].get("profiles", ())) > 1
+    for profile in results["inference"].get("profiles", ()):
         engine = f", {profile['engine']}" if several else ""
-        profiles.append((f"{profile['way']}, one at a time{engine}", profile["where"]))
+        profiles.append((f"{profile['mode']}, one at a time{engine}", profile["profile"]))
     return profiles
+
+
+def hints(results: Results) -> list[str]:
+    """Return suggestions that follow from the measurements."""
+    training, inference, suggestions = results["training"], results["inference"], []
+    products = results["machine"]["products_gflops"]
+    faster = max(products["bfloat16"].values()) / max(products["float32"].values())
+    shares = {share["group"]: share["percent"] for share in training.get("profile", ())}
+    is_wide = training.get("precision") == "float32" and results["machine"]["has_native_bfloat16"]
+    if is_wide and faster > _FASTER and shares.get("matrix products", 0.0) > _MUCH:
+        suggestions.append(f"matrix products in bfloat16 are {faster:.1f} times as fast: --train.precision bfloat16")
+    if shares.get("Python and waiting", 0.0) > _MUCH:
+        suggestions.append("training waits for Python between small operations: use larger batches")
+    for mode in inference.get("modes", ())[:1]:
+        gain = mode["batched"]["answers_per_second"] / mode["single"]["answers_per_second"]
+        if gain > _FASTER:
+            suggestions.append(f"a batch of inputs is answered {gain:.1f} times as fast: `regard predict RUN FILE`")
+    return suggestions
 
 
 def _format_machine(machine: Results) -> str:
@@ -55,7 +73,7 @@ def _format_machine(machine: Results) -> str:
         rows.append([f"matrix products, {precision}", f"{max(products.values()):,.0f} GFLOP/s", f"({note})"])
     rows.append(["reading memory", f"{machine['memory_read_gb_s']:,.0f} GB/s", ""])
     rows.append(["copying memory", f"{machine['memory_copy_gb_s']:,.0f} GB/s", "(read and written)"])
-    repeated = machine["weights_read_gb_s"]
+    repeated = machine["parameters_read_gb_s"]
     cached = "(they fit into a cache)" if repeated > _CACHED * machine["memory_read_gb_s"] else ""
     rows.append(["as many bytes as the parameters", f"{repeated:,.0f} GB/s", f"read repeatedly {cached}".rstrip()])
     return f"{title}\n{table(rows)}"
@@ -65,38 +83,42 @@ def _format_training(training: Results) -> str:
     if "missing" in training:
         return f"training: not measured, because the data cannot be read: {training['missing']}"
     title = (
-        f"training in {training['precision']}, on {training['batches']} of the {training['steps_an_epoch']:,} steps "
+        f"training in {training['precision']}, on {training['batches']} of the {training['steps_per_epoch']:,} steps "
     )
     step = training["step"]
-    spread = f"({_ms(step['low_ms'])} to {_ms(step['high_ms'])}: 10th to 90th percentile of {step['measured']})"
+    spread = f"({_ms(step['p10_ms'])} to {_ms(step['p90_ms'])}: 10th to 90th percentile of {step['num_calls']})"
     rows = [["step", _ms(step["median_ms"]), spread]]
     rows.append(["examples per second", _number(training["examples_per_second"]), ""])
     if training["targets_per_second"] != training["examples_per_second"]:
         rows.append(["targets per second", _number(training["targets_per_second"]), ""])
     share = f"({training['percent_of_limit']:.0f} % of {training['limit_gflops']:,.0f})"
     rows.append(["matrix products", f"{training['gflops']:,.3g} GFLOP/s", share])
-    rows.append(["", f"{training['flop_a_step'] / 1e9:,.3g} GFLOP", "per step, matrix products only, padding included"])
+    rows.append(
+        ["", f"{training['flop_per_step'] / 1e9:,.3g} GFLOP", "per step, matrix products only, padding included"]
+    )
     if training["padding_percent"]:
         rows.append(["padding", f"{training['padding_percent']:.1f} %", "of the positions in a batch"])
     if training["peak_memory_mb"] is not None:
-        before = f"({training['memory_before_mb']:,.0f} MB before, with the data loaded)"
+        before = f"({training['initial_memory_mb']:,.0f} MB before, with the data loaded)"
         rows.append(["peak memory", f"{training['peak_memory_mb']:,.0f} MB", before])
     return f"{title}of an epoch\n{table(rows)}"
 
 
 def _format_inference(results: Results) -> str:
-    inference = results["using"]
+    inference = results["inference"]
     if "missing" in inference:
         return f"inference: not measured: {inference['missing']} (--input FILE gives other inputs)"
-    modes = inference["ways"]
+    modes = inference["modes"]
     several = len({mode["engine"] for mode in modes}) > 1
     rows = [["", "median", "95 % within", "answers/s", "batch", "answers/s"]]
     for mode in modes:
-        alone, batched = mode["one_by_one"], mode["at_once"]
+        alone, batched = mode["single"], mode["batched"]
         times = [_ms(alone["median_ms"]), _ms(alone["p95_ms"])]
         rates = [_number(alone["answers_per_second"]), str(batched["inputs"]), _number(batched["answers_per_second"])]
         rows.append([_label(mode, several), *times, *rates])
-    lines = [f"inference: {inference['inputs']} inputs of the {inference['inputs_from']}, one at a time and as a batch"]
+    lines = [
+        f"inference: {inference['inputs']} inputs of the {inference['input_source']}, one at a time and as a batch"
+    ]
     lines.append(table(_align(rows)))
     reads = [row for mode in modes if (row := _format_reads(mode, several))]
     if reads:
@@ -105,12 +127,12 @@ def _format_inference(results: Results) -> str:
 
 
 def _format_reads(mode: Results, several: bool) -> list[str] | None:
-    alone = mode["one_by_one"]
+    alone = mode["single"]
     if "steps_per_second" not in alone:
         return None
-    steps = f"{alone['steps_an_answer']:.1f} steps per answer"
+    steps = f"{alone['steps_per_answer']:.1f} steps per answer"
     rate = f"{_number(alone['steps_per_second'])} steps/s"
-    read = f"parameters read at {alone['weights_read_gb_s']:.3g} GB/s"
+    read = f"parameters read at {alone['parameters_read_gb_s']:.3g} GB/s"
     share = f"{_percent(alone['percent_of_memory_read'])} % of the memory bandwidth"
     if alone["percent_of_memory_read"] > _CACHED * alone["percent_of_weights_read"]:
         share += f", {_percent(alone['percent_of_weights_read'])} % of the cache bandwidth"
@@ -136,10 +158,12 @@ def _format_overhead(results: Results) -> list[str]:
     """Return a note on the overhead of the profiler, if it is large."""
     profiles = [
         ("a step", results["training"]),
-        *(("an answer", profile) for profile in results["using"].get("where", ())),
+        *(("an answer", profile) for profile in results["inference"].get("profiles", ())),
     ]
     slow = [
-        f"{name} {profile['slower']:.1f} times" for name, profile in profiles if profile.get("slower", 1.0) > _SLOWER
+        f"{name} {profile['profiler_slowdown']:.1f} times"
+        for name, profile in profiles
+        if profile.get("profiler_slowdown", 1.0) > _SLOWER
     ]
     if not slow:
         return []
@@ -147,24 +171,6 @@ def _format_overhead(results: Results) -> list[str]:
         f"With the profiler, it took {' and '.join(slow)} as long. The known overhead is subtracted;\n"
         "small operators may still look slower than they are."
     ]
-
-
-def hints(results: Results) -> list[str]:
-    """Return suggestions that follow from the measurements."""
-    training, inference, suggestions = results["training"], results["using"], []
-    products = results["machine"]["products_gflops"]
-    faster = max(products["bfloat16"].values()) / max(products["float32"].values())
-    shares = {share["group"]: share["percent"] for share in training.get("where", ())}
-    is_wide = training.get("precision") == "float32" and results["machine"]["has_native_bfloat16"]
-    if is_wide and faster > _FASTER and shares.get("matrix products", 0.0) > _MUCH:
-        suggestions.append(f"matrix products in bfloat16 are {faster:.1f} times as fast: --train.precision bfloat16")
-    if shares.get("Python and waiting", 0.0) > _MUCH:
-        suggestions.append("training waits for Python between small operations: use larger batches")
-    for mode in inference.get("ways", ())[:1]:
-        gain = mode["at_once"]["answers_per_second"] / mode["one_by_one"]["answers_per_second"]
-        if gain > _FASTER:
-            suggestions.append(f"a batch of inputs is answered {gain:.1f} times as fast: `regard predict RUN FILE`")
-    return suggestions
 
 
 def _align(rows: Rows) -> Rows:
@@ -180,7 +186,7 @@ def _align(rows: Rows) -> Rows:
 
 
 def _label(mode: Results, several: bool) -> str:
-    return f"{mode['way']}, {mode['engine']}" if several else mode["way"]
+    return f"{mode['mode']}, {mode['engine']}" if several else mode["mode"]
 
 
 def _ms(value: float) -> str:

@@ -28,10 +28,10 @@ class Times:
     def to_dict(self) -> dict[str, Any]:
         """Return the statistics in milliseconds, for reports."""
         return {
-            "measured": len(self.seconds),
+            "num_calls": len(self.seconds),
             "median_ms": 1e3 * percentile(self.seconds, 50),
-            "low_ms": 1e3 * percentile(self.seconds, 10),
-            "high_ms": 1e3 * percentile(self.seconds, 90),
+            "p10_ms": 1e3 * percentile(self.seconds, 10),
+            "p90_ms": 1e3 * percentile(self.seconds, 90),
             "p95_ms": 1e3 * percentile(self.seconds, 95),
         }
 
@@ -52,18 +52,18 @@ def time_calls(
     most: int = 100_000,
 ) -> Times:
     """Time the calls in turn, repeatedly, until the time is over and at least `least` calls were made."""
-    spent: list[float] = []
-    which: list[int] = []
+    durations: list[float] = []
+    indices: list[int] = []
     synchronize(device)
     end = time.perf_counter() + seconds
-    while len(spent) < most and (len(spent) < least or time.perf_counter() < end):
-        call = len(spent) % len(calls)
+    while len(durations) < most and (len(durations) < least or time.perf_counter() < end):
+        call = len(durations) % len(calls)
         start = time.perf_counter()
         calls[call]()
         synchronize(device)
-        spent.append(time.perf_counter() - start)
-        which.append(call)
-    return Times(seconds=tuple(spent), calls=tuple(which))
+        durations.append(time.perf_counter() - start)
+        indices.append(call)
+    return Times(seconds=tuple(durations), calls=tuple(indices))
 
 
 def synchronize(device: torch.device) -> None:

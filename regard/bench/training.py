@@ -1,6 +1,6 @@
 """Training speed of a run: its own training steps on its own batches, with copies of its parameters.
 
-    step = batch + forward + backward + clipping + optimizer        as in regard.train.loop, in the run's precision
+    step = batch + forward + backward + clipping + optimizer step     as in regard.train.loop, in the run's precision
 
 The optimizer state is newly initialized, and nothing is written.
 """
@@ -57,17 +57,29 @@ def measure_training(
     positions = sum(counts["places"] for counts in amounts)
     return {
         "precision": config.precision,
-        "steps_an_epoch": -(-len(plan) // config.accumulate),
+        "steps_per_epoch": -(-len(plan) // config.accumulate),
         "batches": len(groups),
         "step": times.to_dict(),
         **rates,
-        "flop_a_step": sum(flops) / len(flops),
+        "flop_per_step": sum(flops) / len(flops),
         "gflops": times.rate(flops) / 1e9,
         "padding_percent": 100 * (1 - sum(counts["real"] for counts in amounts) / positions) if positions else 0.0,
         "peak_memory_mb": None if peak is None else peak / 1e6,
-        "memory_before_mb": None if memory_before is None else memory_before / 1e6,
+        "initial_memory_mb": None if memory_before is None else memory_before / 1e6,
         **profile.to_dict(few),
     }
+
+
+def count_positions(batch: Any) -> tuple[int, int]:
+    """Count the positions of a batch without padding and with padding; (0, 0) if nothing is padded."""
+    if isinstance(batch, Padded):
+        return int(batch.lengths.sum()), batch.items.shape[0] * batch.items.shape[1]
+    tokens = getattr(batch, "tokens", None)
+    if isinstance(tokens, Tensor):  # windows of text
+        return int((tokens >= 0).sum()), tokens.numel()
+    inside = batch._asdict() if hasattr(batch, "_asdict") else getattr(batch, "__dict__", {})
+    parts = [count_positions(part) for part in inside.values() if isinstance(part, Padded) or _has_fields(part)]
+    return sum(real for real, _ in parts), sum(total for _, total in parts)
 
 
 class _Steps:
@@ -147,18 +159,6 @@ def _count_amounts(batches: TrainingBatches, model: nn.Module, group: Sequence[t
         counts["real"] += real
         counts["places"] += positions
     return counts
-
-
-def count_positions(batch: Any) -> tuple[int, int]:
-    """Count the positions of a batch without padding and with padding; (0, 0) if nothing is padded."""
-    if isinstance(batch, Padded):
-        return int(batch.lengths.sum()), batch.items.shape[0] * batch.items.shape[1]
-    tokens = getattr(batch, "tokens", None)
-    if isinstance(tokens, Tensor):  # windows of text
-        return int((tokens >= 0).sum()), tokens.numel()
-    inside = batch._asdict() if hasattr(batch, "_asdict") else getattr(batch, "__dict__", {})
-    parts = [count_positions(part) for part in inside.values() if isinstance(part, Padded) or _has_fields(part)]
-    return sum(real for real, _ in parts), sum(total for _, total in parts)
 
 
 def _has_fields(value: Any) -> bool:

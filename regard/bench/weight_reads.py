@@ -38,10 +38,6 @@ class WeightReads(TorchDispatchMode):
         return out
 
 
-def _extent(tensor: Tensor) -> int:
-    return min(tensor.nbytes, tensor.untyped_storage().nbytes())
-
-
 def bandwidth_share(bytes_read: float, seconds: float, gb_per_second: float) -> float:
     """Return the percentage of the bandwidth that is used by reading these bytes in this time."""
     return 100 * bytes_read / seconds / (gb_per_second * 1e9)
@@ -76,3 +72,7 @@ def count_steps(model: nn.Module) -> Iterator[Steps]:
             yield steps
     finally:
         del model.step
+
+
+def _extent(tensor: Tensor) -> int:
+    return min(tensor.nbytes, tensor.untyped_storage().nbytes())

@@ -18,7 +18,7 @@ from regard.look.figures.output import check_path
 from regard.recipes.base.run import Run
 from regard.settings.help import page
 from regard.settings.options import NoSettings, parse, wants_help
-from regard.settings.ranges import Range, check_ranges
+from regard.settings.ranges import Range
 from regard.settings.tree import collect_groups
 from regard.system.allocator import keep_freed_memory
 from regard.system.output_files import check_output
@@ -31,7 +31,7 @@ ABOUT = (
 )
 
 _MOST = 10_000
-"""Number of lines of a file that are used as inputs, from its beginning."""
+"""Maximum number of lines of a file that are used as inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,22 +41,18 @@ class BenchOptions(UseOptions):
     seconds: Annotated[float, Range(0.001, 3_600)] = 1.5
     """Duration of each of about ten measurements, in seconds."""
     batches: Annotated[int, Range(1, 10_000)] = 8
-    """Number of different training batches for the training steps, from all over an epoch."""
+    """Number of different training batches, spread over an epoch."""
     input: Path | None = None
     """Inputs for inference: a file with one text per line, or an image, a sound or a recording, as the run reads them
     (FILE.txt is then a list of file names); the run's test or validation data if not given."""
     engine: tuple[str, ...] = ("auto",)
-    """Inference engine: auto, torch, compiled, ctranslate2; several (--engine torch compiled) are each measured."""
+    """Inference engines to measure: auto, torch, compiled, ctranslate2; one or several (--engine torch compiled)."""
     json: bool = False
     """Print one JSON object instead of tables."""
     out: Path | None = None
-    """Also plot where the time goes, into this file: .png, .svg or .pdf."""
+    """File to which a chart of where the time goes is written: .png, .svg or .pdf; none if not given."""
     force: bool = False
     """Replace the file if it exists."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_ranges(self)
 
 
 def run(argv: list[str]) -> int:
@@ -65,7 +61,7 @@ def run(argv: list[str]) -> int:
     if wants_help(argv):
         print(page(USAGE, ABOUT, collect_groups(BenchOptions())))
         return DONE
-    options = parse(argv, BenchOptions(), NoSettings(), max_positionals=1, what="one run folder, and options").own
+    options = parse(argv, BenchOptions(), NoSettings(), max_positionals=1, expected="one run folder, and options").own
     if options.out is not None:
         check_output(options.out)
         if options.out.exists() and not options.force:
@@ -84,7 +80,7 @@ def run(argv: list[str]) -> int:
         seconds=options.seconds,
         batches=options.batches,
         inputs=inputs,
-        tell=print_notice,
+        notify=print_notice,
     )
     print(json.dumps(results, ensure_ascii=False) if options.json else format_report(results))
     if options.out is not None:

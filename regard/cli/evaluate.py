@@ -134,7 +134,7 @@ def run(argv: list[str]) -> int:
     if wants_help(argv):
         print(page(USAGE, ABOUT, [*collect_groups(EvaluateOptions()), *collect_groups(settings)]))
         return DONE
-    parsed = parse(argv, EvaluateOptions(), settings, max_positionals=1, what="one run folder, and options")
+    parsed = parse(argv, EvaluateOptions(), settings, max_positionals=1, expected="one run folder, and options")
     trained = load_trained(folder, parsed.own)
     data = parsed.config.data
     tests: list[dict[str, Any]] = [{}]
@@ -148,7 +148,7 @@ def run(argv: list[str]) -> int:
     if isinstance(parsed.config, EvaluationSettings | DrawEvaluationSettings):
         tests = [test | {"decode": parsed.config.decode} for test in tests]
     for number, test in enumerate(tests):
-        scores = trained.evaluate(tell=print_notice, **test)
+        scores = trained.evaluate(notify=print_notice, **test)
         if parsed.own.json:
             print(json.dumps(scores, ensure_ascii=False))
         else:

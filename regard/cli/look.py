@@ -27,7 +27,7 @@ from regard.look.figures.output import SUFFIXES, check_path
 from regard.recipes.base.run import Run
 from regard.settings.help import page
 from regard.settings.options import NoSettings, parse, wants_help
-from regard.settings.ranges import Range, check_ranges
+from regard.settings.ranges import Range
 from regard.settings.tree import collect_groups
 from regard.system.output_files import check_output, claim_folder
 
@@ -52,11 +52,11 @@ class LookOptions(UseOptions):
     """Options of the command."""
 
     out: Path | None = None
-    """The file to write: .html, .png, .svg, .pdf or .safetensors; a page in the run's folder looks/ if not given."""
+    """File to write: .html, .png, .svg, .pdf or .safetensors; a page in the run's folder looks/ if not given."""
     test: tuple[Annotated[int, Range(0, 1_000_000_000)], ...] = ()
     """Inputs of the run's test data, by index from 0, instead of INPUT or after it."""
-    beside: Path | None = None
-    """Another run to show beside this one with the same inputs, or FILE.safetensors of a saved capture."""
+    compare: Path | None = None
+    """Another run, shown side by side with this one for the same inputs; or a saved capture, FILE.safetensors."""
     gradients: bool = False
     """Add the attribution of each weight to the output: weight times gradient."""
     open: bool = True
@@ -67,14 +67,10 @@ class LookOptions(UseOptions):
     """For a figure: the kind of attention to draw; the one nearest to the output if not given."""
     layer: Annotated[int, Range(1, 1_000_000)] | None = None
     """For a figure: the layer whose heads are drawn, from 1; the last if not given."""
-    scene: Annotated[int, Range(0, 1_000_000_000)] = 0
+    sample: Annotated[int, Range(0, 1_000_000_000)] = 0
     """For a figure: the index of the input, from 0."""
     force: bool = False
     """Replace the file if it exists."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
-        UseOptions.__post_init__(self)
 
 
 def run(argv: list[str]) -> int:
@@ -84,13 +80,13 @@ def run(argv: list[str]) -> int:
     if wants_help(argv):
         print(page(USAGE, ABOUT, collect_groups(LookOptions())))
         return DONE
-    what = f"a run folder and at most {_MOST} inputs"
-    parsed = parse(argv, LookOptions(), NoSettings(), max_positionals=1 if is_capture else 1 + _MOST, what=what)
+    expected = f"a run folder and at most {_MOST} inputs"
+    parsed = parse(argv, LookOptions(), NoSettings(), max_positionals=1 if is_capture else 1 + _MOST, expected=expected)
     options, words = parsed.own, parsed.positionals[1:]
     if not words and not options.test and not is_capture:
         raise UserError(f"INPUT is missing: expected a text or a file. {USAGE}")
     _check(options, _pages_folder(folder), is_capture=is_capture)
-    others = () if options.beside is None else (options.beside,)
+    others = () if options.compare is None else (options.compare,)
     models = [None if path.suffix == _CAPTURE else load_trained(path, options) for path in (folder, *others)]
     inputs = _inputs(words, record)
     if models[0] is not None:
@@ -130,8 +126,8 @@ def _check(options: LookOptions, pages: Path, *, is_capture: bool) -> None:
     check_output(out)
     if out.exists() and not options.force:
         raise UserError(f"{out} exists; it is replaced only with --force")
-    if options.beside is not None and out.suffix.lower() != ".html":
-        raise UserError(f"--beside needs a page, FILE.html, but --out is {out}")
+    if options.compare is not None and out.suffix.lower() != ".html":
+        raise UserError(f"--compare needs a page, FILE.html, but --out is {out}")
     check_path(out, options.force, (".html", _CAPTURE))
 
 
@@ -148,10 +144,10 @@ def _capture(trained: Any, path: Path, inputs: Sequence[Any], options: LookOptio
 
 def _write(captures: Sequence[Any], out: Path, options: LookOptions) -> None:
     if _is_picture(out):
-        chosen = {"sample": options.scene, "view": options.view, "kind": options.kind, "layer": options.layer}
+        chosen = {"sample": options.sample, "view": options.view, "kind": options.kind, "layer": options.layer}
         captures[0].plot(out, overwrite=options.force, **chosen)
     else:
-        captures[0].save(out, beside=captures[1] if len(captures) > 1 else None, overwrite=options.force)
+        captures[0].save(out, compare=captures[1] if len(captures) > 1 else None, overwrite=options.force)
 
 
 def _inputs(words: Sequence[str], record: Run | None) -> list[str]:

@@ -89,7 +89,7 @@ def _dispatch(words: list[str]) -> int:
         return DONE
     if command not in COMMANDS:
         kind = "option" if command.startswith("-") else "command"
-        hint = suggest(command, COMMANDS) or f"; there are {', '.join(COMMANDS)}"
+        hint = suggest(command, COMMANDS) or f"; the commands are {', '.join(COMMANDS)}"
         raise UserError(f"unknown {kind} {command!r}{hint}")
     return importlib.import_module(f"regard.cli.{command}").run(rest)
 

@@ -3,6 +3,7 @@
 import keyword
 from pathlib import Path
 
+from regard.cli.exits import DONE
 from regard.errors import UserError
 from regard.recipes.registry import RECIPES
 from regard.settings.help import page
@@ -21,8 +22,8 @@ def run(argv: list[str]) -> int:
     """Write the file."""
     if wants_help(argv):
         print(page(USAGE, ABOUT, []))
-        return 0
-    parsed = parse(argv, NoSettings(), NoSettings(), max_positionals=1, what="one name")
+        return DONE
+    parsed = parse(argv, NoSettings(), NoSettings(), max_positionals=1, expected="one name")
     if not parsed.positionals:
         raise UserError(f"NAME is missing. {USAGE}")
     (name,) = parsed.positionals
@@ -37,4 +38,4 @@ def run(argv: list[str]) -> int:
     except FileExistsError:
         raise UserError(f"{path} exists; it is never replaced") from None
     print(f"{path} is written: try  python {path} train --run runs/{name}")
-    return 0
+    return DONE

@@ -1,9 +1,11 @@
-"""Notices on standard error: warnings, and what takes long."""
+"""Notices on standard error, among them one when loops are compiled for the first time."""
 
 import logging
 import sys
 
 from regard.system.terminal import escape_text
+
+_LOG = logging.getLogger("regard.native.cache")
 
 
 def print_notice(text: str) -> None:
@@ -11,11 +13,8 @@ def print_notice(text: str) -> None:
     print(escape_text(text), file=sys.stderr, flush=True)
 
 
-_LOG = logging.getLogger("regard.native.cache")
-
-
 def announce_compiling() -> None:
-    """Print a notice on standard error when a loop is first compiled, once."""
+    """Print one notice when the first loop is compiled."""
     if not any(isinstance(handler, _CompilationNotice) for handler in _LOG.handlers):
         _LOG.setLevel(logging.INFO)
         _LOG.addHandler(_CompilationNotice())

@@ -112,7 +112,9 @@ def run(argv: list[str]) -> int:
         return DONE
     if isinstance(settings, PredictionSettings):
         argv = _with_beam(argv, settings.decode.beam)
-    parsed = parse(argv, PredictOptions(), settings, max_positionals=1 + _MOST, what="a run folder and a text or files")
+    parsed = parse(
+        argv, PredictOptions(), settings, max_positionals=1 + _MOST, expected="a run folder and a text or files"
+    )
     blocks = _blocks(parsed.positionals[1:] or ["-"], record)
     trained = load_trained(folder, parsed.own)
     chosen = parsed.config

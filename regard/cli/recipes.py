@@ -1,5 +1,6 @@
 """`regard recipes`: list the recipes."""
 
+from regard.cli.exits import DONE
 from regard.recipes.registry import RECIPES
 from regard.settings.help import page, two_columns
 from regard.settings.options import NoSettings, parse, wants_help
@@ -9,8 +10,8 @@ def run(argv: list[str]) -> int:
     """List the recipes."""
     if wants_help(argv):
         print(page("regard recipes", "List the recipes.", []))
-        return 0
-    parse(argv, NoSettings(), NoSettings(), max_positionals=0, what="nothing after `recipes`")
+        return DONE
+    parse(argv, NoSettings(), NoSettings(), max_positionals=0, expected="nothing after `recipes`")
     print(two_columns([(name, entry.summary) for name, entry in RECIPES.items()]))
     print("\n`regard train RECIPE --help` explains every setting of a recipe.")
-    return 0
+    return DONE

@@ -6,17 +6,17 @@ from typing import Any
 from regard.system.terminal import table
 
 _NAMES = {
-    "exact": "exact match, %",
-    "ceiling": "upper bound on the score, %",
+    "exact_match": "exact match, %",
+    "upper_bound": "upper bound on the score, %",
     "bleu": "BLEU",
     "accuracy": "accuracy, %",
-    "drawn": "images that show the prompt, %",
-    "items": "items of the prompt that are recognized, %",
-    "drawn_real": "real images that show the prompt, as judged, %",
-    "drawn_rebuilt": "the same after reconstruction by the autoencoder, %",
-    "judge_accuracy": "accuracy of the judge on real images, %",
-    "error": "mean squared error per pixel, pixels in [0, 1]",
-    "error_pca": "the same for PCA with as many components",
+    "prompt_accuracy": "images that show the prompt, %",
+    "item_recall": "items of the prompt that are recognized, %",
+    "prompt_accuracy_real": "real images that show the prompt according to the classifier, %",
+    "prompt_accuracy_reconstructed": "the same after reconstruction by the autoencoder, %",
+    "classifier_accuracy": "accuracy of the classifier on real images, %",
+    "mse": "mean squared error per pixel, pixels in [0, 1]",
+    "mse_pca": "the same for PCA with as many components",
     "codes_used": "codes in use",
     "code_perplexity": "perplexity of code usage",
     "ap": "AP, %",
@@ -29,8 +29,8 @@ _NAMES = {
     "duration_ms": "mean duration error, ms",
     "ade": "ADE, m",
     "fde": "FDE, m",
-    "ade_walking_on": "ADE of the constant-velocity baseline, m",
-    "fde_walking_on": "FDE of the constant-velocity baseline, m",
+    "ade_constant_velocity": "ADE of the constant-velocity baseline, m",
+    "fde_constant_velocity": "FDE of the constant-velocity baseline, m",
     "micro_f1": "micro F1, %",
     "macro_f1": "macro F1, %",
     "average_precision": "mean average precision, %",
@@ -40,8 +40,8 @@ _NAMES = {
     "mae": "mean absolute error",
     "rmse": "root mean squared error",
     "r2": "R^2",
-    "bits": "bits per token",
-    "unknown": "unknown tokens, %",
+    "bits_per_token": "bits per token",
+    "unknown_tokens": "unknown tokens, %",
     "nll": "nll, nats per token",
     "perplexity": "perplexity per token",
 }
@@ -56,7 +56,7 @@ def score_table(scores: Mapping[str, Any]) -> str:
     numbers = {name: value for name, value in scores.items() if isinstance(value, float)} | {
         name: scores[name] for name in names if name in scores
     }
-    # Unknown scores, such as those of a user's own recipe, keep the name they have.
+    # Other scores, such as those of a user's own recipe, keep their name.
     order = [*(name for name in names if name in numbers), *(name for name in numbers if name not in names)]
     rows = [[names.get(name, name.replace("_", " ")), f"{numbers[name]:.4g}"] for name in order]
     rows.append(["signature", scores["signature"]])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.cli.notices import print_notice
+from regard.cli.notices import announce_compiling, print_notice
 from regard.engines.config import EngineConfig
 from regard.errors import UserError
 from regard.recipes.base.run import Run
@@ -20,7 +20,7 @@ class UseOptions:
     """Options of the command."""
 
     device: str = "cpu"
-    """Device: cpu, cuda, cuda:1, mps, xpu, or auto (an accelerator if available)."""
+    """Device: cpu, cuda, cuda:1, mps, xpu, or auto (an accelerator if there is one)."""
     threads: Threads | None = None
     """Number of CPU threads; torch's default if not given."""
 
@@ -54,8 +54,8 @@ def load_trained(folder: Path, options: UseOptions) -> Any:
     """Load the trained model of a run folder; this imports torch."""
     if options.threads is not None:
         importlib.import_module("torch").set_num_threads(options.threads)
-    load_options: dict[str, Any] = {"device": options.device, "tell": print_notice}
+    load_options: dict[str, Any] = {"device": options.device, "notify": print_notice}
     if isinstance(options, DecodingOptions):
         load_options |= {"engine": options.engine, "compute_type": options.compute_type, "workers": options.workers}
-    importlib.import_module("regard.cli.notices").announce_compiling()
+    announce_compiling()
     return importlib.import_module("regard.recipes.load").load(folder, **load_options)

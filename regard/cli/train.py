@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from regard.cli.exits import INTERRUPTED
-from regard.cli.notices import print_notice
+from regard.cli.exits import DONE, INTERRUPTED
+from regard.cli.notices import announce_compiling, print_notice
 from regard.cli.report import score_table
 from regard.errors import UserError
 from regard.recipes.base.entry import Entry
@@ -22,8 +22,8 @@ from regard.system.allocator import keep_freed_memory
 
 USAGE = "regard train RECIPE [options]"
 ABOUT = (
-    "Train the model of a recipe. Settings, weights, logs and the report are written to the run folder. After Ctrl-C "
-    "or a crash, the same command resumes the run; a folder with another run is never overwritten. "
+    "Train the model of a recipe. Settings, parameters, logs and the report are written to the run folder. After "
+    "Ctrl-C or a crash, the same command resumes the run; a folder with another run is never overwritten. "
     "With several processes: torchrun --nproc-per-node N -m regard -- train ..."
 )
 
@@ -35,7 +35,7 @@ class TrainOptions:
     run: Path | None = None
     """Run folder; runs/RECIPE if not given."""
     seed: Seed = 1
-    """Random seed of initialization, data order and dropout: the same seed gives the same run."""
+    """Random seed of the initialization, the data order and dropout; the same seed gives the same run."""
     threads: Threads | None = None
     """Number of CPU threads; torch's default if not given."""
     config: Path | None = None
@@ -52,7 +52,7 @@ def run(argv: list[str]) -> int:
     if not argv or argv[0].startswith("-"):
         if wants_help(argv):
             print(_help_without_recipe())
-            return 0
+            return DONE
         raise UserError(f"RECIPE is missing: {USAGE}; the recipes are {', '.join(RECIPES)}")
     recipe, *rest = argv
     chosen = get_entry(recipe)
@@ -63,35 +63,35 @@ def run(argv: list[str]) -> int:
         config = apply_changes(config, settings.settings, called=settings.describe)
     if wants_help(rest):
         print(_help(chosen, apply_variants(config, rest)))
-        return 0
-    parsed = parse(rest, TrainOptions(), config, max_positionals=0, what=f"only options after `{recipe}`")
+        return DONE
+    parsed = parse(rest, TrainOptions(), config, max_positionals=0, expected=f"only options after `{recipe}`")
     if parsed.own.print_config:
-        print(yaml.safe_dump(to_plain(parsed.config, whole=True), sort_keys=False, allow_unicode=True), end="")
-        return 0
+        print(yaml.safe_dump(to_plain(parsed.config), sort_keys=False, allow_unicode=True), end="")
+        return DONE
     folder = parsed.own.run or Path("runs") / recipe
     return _train(folder, Run(recipe=recipe, seed=parsed.own.seed, config=parsed.config), parsed.own.threads)
 
 
 def _train(folder: Path, run: Run, threads: int | None) -> int:
     keep_freed_memory()
-    importlib.import_module("regard.cli.notices").announce_compiling()
-    result = importlib.import_module("regard.recipes.training").train(folder, run, threads=threads, tell=print_notice)
+    announce_compiling()
+    result = importlib.import_module("regard.recipes.training").train(folder, run, threads=threads, notify=print_notice)
     if result.is_interrupted:
         return INTERRUPTED
     if not result.report:
-        return 0
+        return DONE
     if result.was_finished:
         print(f"The run in {folder} is finished. To train it longer, raise its limit (it stopped by")
-        print(f"{result.report['training']['stopped']}), for example --train.steps N; or choose another --run.")
+        print(f"{result.report['training']['stop_reason']}), for example --train.steps N; or choose another --run.")
     test = result.report["test"]
     print(score_table(test) if test else "No test data was given (--data.test), so there is no test score.")
     print(f"\nThe run is in {folder}: try  regard predict {folder} INPUT")
-    return 0
+    return DONE
 
 
 def _help_without_recipe() -> str:
     recipes = two_columns([(name, recipe.summary) for name, recipe in RECIPES.items()])
-    ending = "`regard train RECIPE --help` explains the settings of each."
+    ending = "`regard train RECIPE --help` explains the settings of a recipe."
     return f"{page(USAGE, ABOUT, collect_groups(TrainOptions()))}\n\nRecipes.\n{recipes}\n\n{ending}"
 
 

@@ -1,7 +1,7 @@
 """Private APIs of torch. Each function names the torch version range in which it was checked: 2.11 to 2.13.
 
-Public APIs do not tell whether an operator is being traced, mapped or differentiated forward, whether a module has
-hooks, or whether a tensor was changed in place.
+No public API returns whether an operator is being traced, mapped or differentiated in forward mode, whether a module
+has hooks, or whether a tensor was changed in place.
 """
 
 import functools

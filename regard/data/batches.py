@@ -242,7 +242,8 @@ def _check_budget(table: NDArray[np.int64], longer: NDArray[np.int64], batch_tok
         before = f"{origin}: " if origin else ""
         raise UserError(
             f"{before}pair {worst} has {source} source and {target} target tokens (special tokens included), more "
-            f"than the budget of a batch: batch_tokens = {batch_tokens}. Raise batch_tokens, or lower max_length."
+            f"than the budget of a batch: batch_tokens = {batch_tokens}. Raise --train.batch-tokens, or lower the "
+            "maximum length."
         )
 
 

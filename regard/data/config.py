@@ -1,6 +1,6 @@
-"""Settings of data sets. Importing them needs no torch."""
+"""Settings of data sets and tokenizers. Importing them needs no torch."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from regard.errors import UserError
@@ -8,10 +8,8 @@ from regard.settings.ranges import Count, FractionWithin, Length, Range, check_r
 
 PairFormat = Literal["auto", "tsv", "csv", "text", "jsonl", "huggingface"]
 OnBad = Literal["error", "skip"]
-FeatureKinds = Literal["words", "pairs", "beginnings"]
+FeatureKinds = Literal["words", "bigrams", "prefixes"]
 TargetKind = Literal["class", "labels", "number"]
-_LATER = {"since": "0.2.0"}
-"""Metadata of settings that runs of version 0.1.0 lack; their defaults are the behavior of that version."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +18,10 @@ class PairsConfig:
 
     Each of `train`, `val`, `test` is one of
 
-        pairs.tsv, pairs.tsv.gz      one pair a line, columns separated by a tab, no quoting; also .txt, .bz2, .xz
-        pairs.csv                    a pair a row, cells that hold commas or line ends in quotes; also with semicolons
-        pairs.jsonl, pairs.jsonl.gz  one JSON object a line
-        train.en, train.en.gz        one text a line; the other side of each is in `train_target`
+        pairs.tsv, pairs.tsv.gz      one pair per line, columns separated by a tab, no quoting; also .txt, .bz2, .xz
+        pairs.csv                    one pair per row, cells with commas or line ends in quotes; also with semicolons
+        pairs.jsonl, pairs.jsonl.gz  one JSON object per line
+        train.en, train.en.gz        one text per line; the other side of each is in `train_target`
         hf:NAME[:CONFIG][#SPLIT]     a Hugging Face data set: hf:bentrevett/multi30k (needs regard[data])
         hf:KIND:FILE                 a file that `datasets` reads; KIND is csv, json, parquet, text or arrow
         FOLDER                       a folder that `datasets` wrote with save_to_disk
@@ -58,8 +56,8 @@ class PairsConfig:
     """Column of the target text, as `source_column`. Default: target; 2, if a TSV or CSV has no such header."""
 
     on_bad: OnBad = "error"
-    """Handling of bad lines (wrong columns, empty side, not UTF-8, too long): error stops, skip skips and counts
-    them."""
+    """Handling of bad lines (wrong columns, empty side, not UTF-8, too long): error stops; skip leaves them out and
+    counts them."""
 
     max_length: Length = 512
     """Maximum length of either side of a pair, in tokens; a longer pair is a bad line."""
@@ -107,18 +105,18 @@ class LabeledConfig:
     has no such header."""
 
     on_bad: OnBad = "error"
-    """Handling of bad lines (wrong columns, empty text, not UTF-8, unknown label): error stops, skip skips and counts
-    them."""
+    """Handling of bad lines (wrong columns, empty text, not UTF-8, unknown label): error stops; skip leaves them out
+    and counts them."""
 
     max_length: Length = 512
     """Maximum length of a text, in tokens; longer texts are truncated."""
 
-    target: TargetKind = field(default="class", metadata=_LATER)
+    target: TargetKind = "class"
     """Kind of target: class (one class per input), labels (multi-label: any number of labels) or number (regression:
     one number or several)."""
 
-    separator: str = field(default=",", metadata=_LATER)
-    """Character between several labels or numbers that are not a JSON list."""
+    separator: str = ","
+    """Separator of several labels or numbers in one cell; JSON lists need none."""
 
     def __post_init__(self) -> None:
         _check_choice("format", self.format, ("auto", "tsv", "csv", "jsonl", "huggingface"))
@@ -134,14 +132,14 @@ class LabeledConfig:
 class ImagesConfig:
     """Data sets of images with classes for training, validation and test.
 
-    Each of `train`, `val`, `test` is a folder with one folder of images per class, an IDX file of images
+    Each of `train`, `val`, `test` is a folder with one subfolder of images per class, an IDX file of images
     (train-images-idx3-ubyte.gz) with its labels beside it, or a list of files and labels (FILE.tsv, .csv, .jsonl).
     """
 
     train: str | None = None
-    """Training images: a folder with a folder per class, an IDX file, or a list of files and labels (.tsv, .csv: two
-    columns; .jsonl: file, label) with paths relative to the list. PNG, JPEG, BMP, GIF (first frame), WEBP, TIFF, PPM
-    and PGM, 8 or 16 bits, rotated by their EXIF orientation. Handwritten digits if not given."""
+    """Training images: a folder with one subfolder per class, an IDX file, or a list of files and labels (.tsv, .csv:
+    two columns; .jsonl: file, label) with paths relative to the list. PNG, JPEG, BMP, GIF (first frame), WEBP, TIFF,
+    PPM and PGM, 8 or 16 bits, rotated by their EXIF orientation. Handwritten digits if not given."""
 
     val: str | None = None
     """Validation images. A fraction of the training images if not given."""
@@ -163,15 +161,15 @@ class ImagesConfig:
     """Names of the classes 0, 1, 2 ... of IDX files, for predictions; their numbers if not given."""
 
     on_bad: OnBad = "error"
-    """Handling of files that are not images, and of class folders with files but no image: error stops, skip skips and
-    counts them."""
+    """Handling of files that are not images, and of class folders with files but no image: error stops; skip leaves
+    them out and counts them."""
 
-    target: TargetKind = field(default="class", metadata=_LATER)
+    target: TargetKind = "class"
     """Kind of target: class (one class per input), labels (multi-label: any number of labels) or number (regression:
     one number or several)."""
 
-    separator: str = field(default=",", metadata=_LATER)
-    """Character between several labels or numbers that are not a JSON list."""
+    separator: str = ","
+    """Separator of several labels or numbers in one cell; JSON lists need none."""
 
     def __post_init__(self) -> None:
         _check_choice("color", self.color, ("auto", "gray", "rgb"))
@@ -205,20 +203,22 @@ class ScenesConfig(ImagesConfig):
     columns: Annotated[int, Range(1, 64)] = 2
     """Number of columns of the grid of items on a canvas."""
 
-    most: Annotated[int, Range(1, 1_000)] = 2
+    max_items: Annotated[int, Range(1, 1_000)] = 2
     """Maximum number of items on a canvas."""
 
-    scenes: Annotated[int, Range(1, 10_000_000)] = 20000
+    epoch_size: Annotated[int, Range(1, 10_000_000)] = 20000
     """Number of scenes in an epoch; generated on the fly, new ones in every epoch."""
 
-    test_scenes: Annotated[int, Range(1, 1_000_000)] = 1000
-    """Number of scenes in a test; a validation has half as many."""
+    test_size: Annotated[int, Range(1, 1_000_000)] = 1000
+    """Number of test scenes; validation uses half as many."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.most > self.rows * self.columns:
+        if self.max_items > self.rows * self.columns:
             cells = self.rows * self.columns
-            raise UserError(f"`most` must be at most the number of cells of a canvas ({cells}), got {self.most}.")
+            raise UserError(
+                f"`max_items` must be at most the number of cells of a canvas ({cells}), got {self.max_items}."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +226,7 @@ class TextConfig:
     """Text of a language model for training, validation and test: plain text files in UTF-8, also with .gz."""
 
     train: str | None = None
-    """Training text. Dates in many languages with their ISO form if not given."""
+    """Training text: a file in UTF-8, also with .gz. Dates in many languages with their ISO form if not given."""
 
     val: str | None = None
     """Validation text. The last part of the training text if not given."""
@@ -238,7 +238,7 @@ class TextConfig:
     """Fraction at the end of the training text that is used for validation if `val` is not given."""
 
     line_ends: Literal["keep", "eos"] = "keep"
-    """Line ends. keep: as a character; eos: as the word <eos>, as is usual for word-level models."""
+    """Tokenization of line ends. keep: as a character; eos: as the word <eos>, usual for word-level models."""
 
     def __post_init__(self) -> None:
         _check_choice("line_ends", self.line_ends, ("keep", "eos"))
@@ -247,14 +247,14 @@ class TextConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TracksConfig:
-    """Trajectories of pedestrians for training, validation and test: text files of frame, id, x, y, a position a line.
+    """Trajectories of pedestrians for training, validation and test: text files, a position (frame, id, x, y) per line.
 
     White space, commas or semicolons separate the columns. A header selects these columns among others; lines that
     begin with # are comments.
     """
 
     train: tuple[str, ...] = ()
-    """Training recordings. Synthetic crowds if not given."""
+    """Training recordings: text files with a position (frame, id, x, y) per line. Synthetic crowds if not given."""
 
     val: tuple[str, ...] = ()
     """Validation recordings."""
@@ -271,12 +271,12 @@ class TracksConfig:
     neighbors: Annotated[int, Range(0, 1_000)] = 16
     """Maximum number of neighbors that are input for each agent, the nearest ones; 0: none."""
 
-    least: Annotated[int, Range(1, 1_000)] = 2
+    min_agents: Annotated[int, Range(1, 1_000)] = 2
     """Minimum number of agents in a window."""
 
-    on_bad: OnBad = field(default="error", metadata=_LATER)
-    """Handling of lines that are not a position (not a number, too few columns): error stops, skip skips and counts
-    them."""
+    on_bad: OnBad = "error"
+    """Handling of lines that are not a position (not a number, too few columns): error stops; skip leaves them out and
+    counts them."""
 
     def __post_init__(self) -> None:
         _check_choice("on_bad", self.on_bad, get_args(OnBad))
@@ -291,13 +291,13 @@ class TokenizerConfig:
     """Settings of a tokenizer."""
 
     kind: Literal["bpe", "word", "char"] = "bpe"
-    """bpe: subwords, learned from the training texts; word: split at white space; char: single characters."""
+    """Kind of tokens. bpe: subwords, learned from the training texts; word: split at white space; char: characters."""
 
     vocab_size: Annotated[int, Range(5, 1_000_000)] = 8000
     """Maximum size of a vocabulary, including the 4 special tokens; smaller if the texts have fewer tokens."""
 
     joint: bool = True
-    """One vocabulary learned from both sides (required for shared embeddings), or one for each side."""
+    """Learn one vocabulary from both sides (required for shared embeddings) instead of one for each side."""
 
     lowercase: bool = False
     """Lowercase all texts."""
@@ -306,7 +306,7 @@ class TokenizerConfig:
     """Unicode normalization of all texts; nfkc also folds compatibility characters such as full-width letters."""
 
     min_count: Count = 1
-    """Words (kind word) or characters (kinds char, bpe) that occur fewer times in the training texts are unknown."""
+    """Minimum count in the training texts of a word (kind word) or character (char, bpe); rarer ones become <unk>."""
 
     def __post_init__(self) -> None:
         _check_choice("kind", self.kind, ("bpe", "word", "char"))
@@ -317,17 +317,6 @@ class TokenizerConfig:
                 raise UserError(f"`{name}` must be true or false, got {getattr(self, name)!r}.")
 
 
-def _check_target(target: str, separator: str) -> None:
-    _check_choice("target", target, get_args(TargetKind))
-    if len(separator) != 1 or separator in "[]":
-        raise UserError(f"`separator` must be one character other than a bracket, got {separator!r}.")
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UserError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}.")
-
-
 @dataclass(frozen=True, kw_only=True)
 class BoxesConfig:
     """Data sets of images with boxes for training, validation and test.
@@ -336,14 +325,14 @@ class BoxesConfig:
 
         instances.json     COCO: images, annotations with bbox = [x, y, width, height] in pixels, categories;
                            annotations with iscrowd = 1 are left out and counted
-        boxes.csv          a header, then a box a line: file,x,y,width,height,label; only file: an image without boxes
-        boxes.jsonl        an image a line: {"file": "1.png", "boxes": [{"x":, "y":, "width":, "height":, "label":}]}
+        boxes.csv          a header, then one box per line: file,x,y,width,height,label; file alone: no boxes
+        boxes.jsonl        one image per line: {"file": "1.png", "boxes": [{"x":, "y":, "width":, "height":, "label":}]}
 
     with the images in a folder or a tar.
     """
 
     train: str | None = None
-    """Training boxes. Synthetic images of shapes if not given."""
+    """Training boxes: FILE.json (COCO), FILE.csv or FILE.jsonl. Synthetic images of shapes if not given."""
 
     train_images: str | None = None
     """Folder or tar of the training images. If not given: a folder or tar beside the boxes that is named like the last
@@ -365,15 +354,14 @@ class BoxesConfig:
     """Fraction of the training images, the last ones, that is used for validation if `val` is not given."""
 
     width: Annotated[int, Range(1, 4_096)] = 320
-    """Width of the input of the model, in pixels; images are scaled to fit, and padded with gray on the right or
-    bottom."""
+    """Input width in pixels; images are scaled to fit, and padded with gray on the right or at the bottom."""
 
     height: Annotated[int, Range(1, 4_096)] = 240
-    """Height of the input of the model, in pixels."""
+    """Input height in pixels."""
 
     on_bad: OnBad = "error"
     """Handling of missing or damaged images, and of boxes without area, outside their image or without a known image:
-    error stops, skip skips and counts them."""
+    error stops; skip leaves them out and counts them."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -385,14 +373,15 @@ class EventsConfig:
 
     Each of `train`, `val`, `test` is one of
 
-        events.csv         a header, then an event a line: file,onset,duration,label, of sound files (WAV, FLAC,
+        events.csv         a header, then one event per line: file,onset,duration,label, of sound files (WAV, FLAC,
                            Ogg, MP3 and others) beside it; offset in place of duration; only file: a file without
                            events
         recordings.npz     single recordings (samples, offsets, label, index, sample_rate), which are mixed into scenes
     """
 
     train: str | None = None
-    """Training events. Synthetic tones and noises if not given."""
+    """Training events: a CSV of sound files and their events, or an npz of recordings. Synthetic tones and noises if
+    not given."""
 
     val: str | None = None
     """Validation events; for scenes of recordings the same file if not given."""
@@ -401,7 +390,7 @@ class EventsConfig:
     """Test events; for scenes of recordings the same file if not given."""
 
     seconds: Annotated[float, Range(0, 3_600, is_open_below=True, is_open_above=True)] = 4.0
-    """Length of the input of the model; longer files are split into segments, shorter ones padded with silence."""
+    """Input length in seconds; longer files are split into segments, shorter ones padded with silence."""
 
     sample_rate: Annotated[int, Range(1, 768_000)] = 8000
     """Sample rate in Hz; files of another rate are resampled."""
@@ -410,23 +399,23 @@ class EventsConfig:
     """Number of mel bands of the spectrogram."""
 
     hop: Annotated[float, Range(0, 3_600, is_open_below=True, is_open_above=True)] = 0.01
-    """Hop length of the spectrogram in seconds; half of it resolves onsets more precisely, at twice the cost."""
+    """Hop length of the spectrogram in seconds; a shorter one resolves onsets more precisely, at a higher cost."""
 
-    scenes: Annotated[int, Range(1, 10_000_000)] = 10000
+    epoch_size: Annotated[int, Range(1, 10_000_000)] = 10000
     """Number of synthetic training scenes in an epoch."""
 
-    val_scenes: Annotated[int, Range(1, 1_000_000)] = 500
+    val_size: Annotated[int, Range(1, 1_000_000)] = 500
     """Number of synthetic validation scenes."""
 
-    test_scenes: Annotated[int, Range(1, 1_000_000)] = 1000
+    test_size: Annotated[int, Range(1, 1_000_000)] = 1000
     """Number of synthetic test scenes."""
 
     unit: Literal["seconds", "samples"] = "seconds"
     """Unit of onset and duration in CSV files."""
 
     on_bad: OnBad = "error"
-    """Handling of events without duration or outside their file: error stops, skip skips and counts them. Truncated or
-    damaged sound files: error stops, skip reads them up to the damage."""
+    """Handling of events without duration or outside their file: error stops; skip leaves them out and counts them.
+    Truncated or damaged sound files: error stops; skip reads them up to the damage."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -438,12 +427,12 @@ class EventsConfig:
 class TaggedConfig:
     """Files of sentences with a tag for each token, for training, validation and test.
 
-    Columns: a token and its tag a line (the first and the last column), a blank line between sentences, also with .gz;
-    or FILE.jsonl: objects with the lists `tokens` and `tags`.
+    Columns: a token and its tag per line (first and last column), a blank line between sentences, also with .gz; or
+    FILE.jsonl: objects with the lists `tokens` and `tags`.
     """
 
     train: str | None = None
-    """Training sentences. Synthetic sentences with dates if not given."""
+    """Training sentences: columns of token and tag, or FILE.jsonl; also with .gz. Synthetic sentences if not given."""
 
     val: str | None = None
     """Validation sentences."""
@@ -455,18 +444,27 @@ class TaggedConfig:
     """File format. auto: jsonl by name (.jsonl), else columns."""
 
     on_bad: OnBad = "error"
-    """Handling of bad sentences (a token without a tag, not UTF-8, unknown tag, too long): error stops, skip skips and
-    counts them."""
+    """Handling of bad sentences (a token without a tag, not UTF-8, unknown tag, too long): error stops; skip leaves
+    them out and counts them."""
 
     max_length: Length = 256
-    """Maximum length of a sentence, in subwords."""
+    """Maximum length of a sentence, in subwords; a longer one is a bad sentence."""
 
     def __post_init__(self) -> None:
-        if self.format not in ("auto", "columns", "jsonl"):
-            raise UserError(f"`format` must be one of auto, columns, jsonl, got {self.format!r}.")
-        if self.on_bad not in get_args(OnBad):
-            raise UserError(f"`on_bad` must be one of error, skip, got {self.on_bad!r}.")
+        _check_choice("format", self.format, ("auto", "columns", "jsonl"))
+        _check_choice("on_bad", self.on_bad, get_args(OnBad))
         check_ranges(self)
         if (self.train is None) != (self.val is None):
             present, missing = ("train", "val") if self.val is None else ("val", "train")
             raise UserError(f"`{missing}` must be given together with `{present}`.")
+
+
+def _check_target(target: str, separator: str) -> None:
+    _check_choice("target", target, get_args(TargetKind))
+    if len(separator) != 1 or separator in "[]":
+        raise UserError(f"`separator` must be one character other than a bracket, got {separator!r}.")
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UserError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}.")

@@ -54,7 +54,7 @@ def read_frames(path: str | Path, on_bad: OnBad = "error") -> tuple[Frames, tupl
             raise UserError(f"{path}, line {number}: {error}.") from None
         except ValueError as error:
             if on_bad == "error":
-                hint = "With `on_bad` = skip, such lines are left out and counted."
+                hint = "With --data.on-bad skip, such lines are left out and counted."
                 raise UserError(f"{path}, line {number}: {error}. {hint}") from None
             skipped.append(f"{path}, line {number}: {error}")
     return frames, tuple(skipped)

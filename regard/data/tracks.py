@@ -65,13 +65,13 @@ def read_windows(paths: Sequence[str | Path], config: TracksConfig) -> TrackWind
     skipped: list[str] = []
     for path in paths:
         frames, bad_lines = read_frames(path, config.on_bad)
-        windows += extract_windows(frames, config.observed + config.predicted, config.least)
+        windows += extract_windows(frames, config.observed + config.predicted, config.min_agents)
         skipped += bad_lines
     origin = ", ".join(map(str, paths))
     if not windows:
         length = config.observed + config.predicted
         raise UserError(
-            f"{origin}: there is no window of {length} consecutive frames with at least {config.least} agents."
+            f"{origin}: there is no window of {length} consecutive frames with at least {config.min_agents} agents."
         )
     return replace(_concatenate(windows, origin), skipped=tuple(skipped))
 
@@ -83,29 +83,6 @@ def make_tracks(split: str, seed: int, config: TracksConfig) -> TrackWindows:
     length = config.observed + config.predicted
     crowds = [_simulate(draw, int(draw.integers(2, 7)), length) for _ in range(count)]
     return _concatenate(crowds, f"synthetic crowds, {split}")
-
-
-def _simulate(draw: np.random.Generator, num_agents: int, length: int) -> NDArray[np.float64]:
-    angle = draw.uniform(0, 2 * np.pi, num_agents)
-    position = 4 * np.stack((np.cos(angle), np.sin(angle)), -1) + draw.normal(0, 0.5, (num_agents, 2))
-    goal = -position + draw.normal(0, 1.0, (num_agents, 2))
-    speed = draw.uniform(0.8, 1.5, (num_agents, 1))
-    velocity, tracks, dt = np.zeros((num_agents, 2)), [], 0.1
-    for step in range(4 * length):
-        away = position[:, None] - position[None]
-        distance = np.linalg.norm(away, axis=-1, keepdims=True) + np.eye(num_agents)[..., None] * 1e9
-        repulsion = (away / distance * 3.0 * np.exp(-distance / 0.6)).sum(1)
-        desired = (goal - position) / np.maximum(np.linalg.norm(goal - position, axis=-1, keepdims=True), 0.3) * speed
-        velocity = velocity + dt * ((desired - velocity) / 0.5 + repulsion)
-        position = position + dt * velocity
-        if step % 4 == 0:
-            tracks.append(position)
-    return np.stack(tracks, 1)
-
-
-def _concatenate(windows: Sequence[NDArray[np.float64]], origin: str) -> TrackWindows:
-    offsets = np.cumsum([0, *(len(window) for window in windows)])
-    return TrackWindows(np.concatenate(windows), offsets, origin)
 
 
 def to_agent_frames(
@@ -182,3 +159,26 @@ class TrackBatches:
             factor = sign * scale[:, None]
             history, future = history * factor[:, None, None], future * factor[:, None]
         return TrackBatch(Padded(history[:, : int(counts.max())], counts), future, tuple(indices))
+
+
+def _simulate(draw: np.random.Generator, num_agents: int, length: int) -> NDArray[np.float64]:
+    angle = draw.uniform(0, 2 * np.pi, num_agents)
+    position = 4 * np.stack((np.cos(angle), np.sin(angle)), -1) + draw.normal(0, 0.5, (num_agents, 2))
+    goal = -position + draw.normal(0, 1.0, (num_agents, 2))
+    speed = draw.uniform(0.8, 1.5, (num_agents, 1))
+    velocity, tracks, dt = np.zeros((num_agents, 2)), [], 0.1
+    for step in range(4 * length):
+        away = position[:, None] - position[None]
+        distance = np.linalg.norm(away, axis=-1, keepdims=True) + np.eye(num_agents)[..., None] * 1e9
+        repulsion = (away / distance * 3.0 * np.exp(-distance / 0.6)).sum(1)
+        desired = (goal - position) / np.maximum(np.linalg.norm(goal - position, axis=-1, keepdims=True), 0.3) * speed
+        velocity = velocity + dt * ((desired - velocity) / 0.5 + repulsion)
+        position = position + dt * velocity
+        if step % 4 == 0:
+            tracks.append(position)
+    return np.stack(tracks, 1)
+
+
+def _concatenate(windows: Sequence[NDArray[np.float64]], origin: str) -> TrackWindows:
+    offsets = np.cumsum([0, *(len(window) for window in windows)])
+    return TrackWindows(np.concatenate(windows), offsets, origin)

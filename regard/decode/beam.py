@@ -2,7 +2,7 @@
 
 At each step every live hypothesis of a sentence (one at the start, `beam` later) is expanded by every token, and
 the 2 * beam most likely candidates are selected. Of the first `beam`, those that end are added to the finished
-hypotheses; the first `beam` that do not end stay live, so finished hypotheses take no place in the beam.
+hypotheses; the first `beam` that do not end stay live, so finished hypotheses take no slot of the beam.
 
     score(y) = log p(y | x) / |y|^alpha          |y| counts EOS, see `regard.decode.hypothesis`
 
@@ -97,6 +97,14 @@ def stable_topk(
     return values, indices.gather(1, order)
 
 
+class _LiveHypotheses(NamedTuple):
+    """Live hypotheses of the unfinished sentences; the same number for each sentence, most likely first."""
+
+    sentence: Tensor  # (sentences,) index in the source
+    limit: Tensor  # (sentences,) maximum length
+    log_prob: Tensor  # (sentences, hypotheses), -inf for missing hypotheses
+
+
 def _lowest_indices(
     scores: Float[Tensor, "batch candidates"], lowest: Float[Tensor, "batch 1"], count: int
 ) -> Int[Tensor, "batch count"]:
@@ -105,14 +113,6 @@ def _lowest_indices(
     rank = -torch.arange(candidates, device=scores.device).expand_as(scores)
     rank = rank.masked_fill(scores < lowest, -candidates).masked_fill(scores > lowest, 1)
     return rank.topk(count, dim=1).indices
-
-
-class _LiveHypotheses(NamedTuple):
-    """Live hypotheses of the unfinished sentences; the same number for each sentence, most likely first."""
-
-    sentence: Tensor  # (sentences,) index in the source
-    limit: Tensor  # (sentences,) maximum length
-    log_prob: Tensor  # (sentences, hypotheses), -inf for missing hypotheses
 
 
 @torch.no_grad()
@@ -155,7 +155,7 @@ def _search(
             live = _LiveHypotheses(*(field[index] for field in live))
             candidates = Candidates(*(field[index] for field in candidates))
         history.append(Candidates(*(field.flatten() for field in candidates)))
-        emit(lambda moves=history[-1]: BeamStep(*(part.tolist() for part in (moves.row, moves.token, moves.log_prob))))
+        emit(lambda last=history[-1]: BeamStep(*(part.tolist() for part in (last.row, last.token, last.log_prob))))
         _, rows, tokens = history[-1]
         state = state.reorder(rows) if same_rows else state.select(rows)
     emit(lambda: SearchEnd(finished.outputs(history)))

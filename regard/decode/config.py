@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from regard.settings.ranges import Count, Draws, Length, Range, check_ranges
+from regard.settings.ranges import Count, Length, Range, SamplingSeed, check_ranges
 
 _LEAST_TEMPERATURE = 0.001
 """Dividing logits by a smaller temperature overflows float32."""
@@ -57,7 +57,7 @@ class SampleConfig:
     """Sample from the k most likely tokens only; from all if not given."""
     top_p: Annotated[float, Range(1e-6, 1)] = 1.0
     """Sample from the smallest set of most likely tokens whose total probability reaches this value."""
-    draws: Draws = 1
+    seed: SamplingSeed = 1
     """Seed of sampling: another number gives another text."""
 
     def __post_init__(self) -> None:
@@ -83,14 +83,14 @@ class DrawingConfig:
     """Sample from the k most likely codes only; from all if not given."""
     top_p: Annotated[float, Range(1e-6, 1)] = 1.0
     """Sample from the smallest set of most likely codes whose total probability reaches this value."""
-    draws: Draws = 1
+    seed: SamplingSeed = 1
     """Seed of sampling: another number gives another image."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        self.sampling  # noqa: B018  # runs the checks of SampleConfig
+        _ = self.sampling  # runs the checks of SampleConfig
 
     @property
     def sampling(self) -> SampleConfig:
         """Sampling settings of each code."""
-        return SampleConfig(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, draws=self.draws)
+        return SampleConfig(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=self.seed)

@@ -25,7 +25,7 @@ class Candidates(NamedTuple):
 
 
 class FinishedHypotheses:
-    """The best `n_best` finished hypotheses of every sentence; score -inf where there is none yet."""
+    """Best `n_best` finished hypotheses of every sentence so far; score -inf where there are fewer."""
 
     def __init__(self, count: int, *, n_best: int, device: torch.device) -> None:
         self.score = torch.full((count, n_best), -torch.inf, dtype=torch.float32, device=device)

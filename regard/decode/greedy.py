@@ -90,7 +90,7 @@ def _generate(
     with torch.no_grad():
         state = stepper.start(source)
     for step in range(1, max(max_lengths) + 1):
-        emit(lambda now=sentences: SearchStep(now))
+        emit(lambda sentences=sentences: SearchStep(sentences))
         with torch.no_grad():
             logits, state = stepper.step(tokens, state)
             log_probs = rules.log_probs(logits)

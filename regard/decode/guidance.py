@@ -80,15 +80,15 @@ def sample_guided(
     return GuidedSamples(sequences, log_prob.mean(1))
 
 
-def _search_outputs(sequences: Tensor, log_probs: Tensor) -> list[list[SearchOutput]]:
-    rows = zip(sequences.tolist(), log_probs.tolist(), strict=True)
-    return [[SearchOutput(tokens, [row] * len(tokens), log_prob)] for row, (tokens, log_prob) in enumerate(rows)]
-
-
 def sample_inverse_cdf(probs: Float[Tensor, "rows vocab"], uniform: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
     """Sample a token per row by inverting the cumulative distribution at a uniform number within [0, 1)."""
     cumulative = probs.double().cumsum(-1)
     return torch.searchsorted(cumulative, (uniform * cumulative[:, -1])[:, None], right=True)[:, 0]
+
+
+def _search_outputs(sequences: Tensor, log_probs: Tensor) -> list[list[SearchOutput]]:
+    rows = zip(sequences.tolist(), log_probs.tolist(), strict=True)
+    return [[SearchOutput(tokens, [row] * len(tokens), log_prob)] for row, (tokens, log_prob) in enumerate(rows)]
 
 
 def _append_empty(source: Padded, empty_source: Sequence[int]) -> Padded:

@@ -75,7 +75,7 @@ def sample(
     Raises: ValueError if the prompt is empty, or if logits hold NaN or +inf.
     """
     if not prompt:
-        raise ValueError("`prompt` must hold at least one token, got none")
+        raise ValueError("prompt must hold at least one token, got none")
     generator = torch.Generator().manual_seed(seed)
     tokens = list(prompt)
     context = list(tokens if window is None else tokens[-window:])
@@ -101,13 +101,13 @@ def sample(
 
 @torch.no_grad()
 def trace_tokens(model: CausalLanguageModel, tokens: list[int], *, banned: list[int]) -> None:
-    """Run the model over given tokens (teacher forcing) and emit what it reads and predicts, for subscribers.
+    """Run the model over given tokens (teacher forcing) and emit its steps as events for subscribers.
 
     The output ends with the most likely next token that is not banned.
     Raises: ValueError if there is no token.
     """
     if not tokens:
-        raise ValueError("the text must hold at least one token, got none")
+        raise ValueError("tokens must hold at least one token, got none")
     logits, _, traced = _prefill(model, tokens)
     logits[:, banned] = -math.inf
     emit(lambda: SearchEnd([[_output(tokens, int(logits[0].argmax()), traced)]]))

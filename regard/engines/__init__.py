@@ -1,1 +1,1 @@
-"""Engines: ways to run a trained model for decoding. The engine torch is the reference."""
+"""Engines: implementations of decoding with a trained model. Engine `torch` is the reference."""

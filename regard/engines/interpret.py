@@ -4,7 +4,7 @@
     probe(form, model)              raises unless the steps of the model give the same logits
 
 The interpreter is written from the formulas alone and shares no code with the modules. So a wrong form, a replaced
-method or a patched function of torch shows as a difference.
+method or a patched function of torch results in a difference.
 
 Source: lattner2004 (lowering); the formulas are those of vaswani2017, section 3.
 """
@@ -112,8 +112,8 @@ def _steps_of(model: Any, sources: list[Tensor] | None, targets: Tensor) -> Tens
         state = model.start(Padded(nn.utils.rnn.pad_sequence(sources, batch_first=True), lengths))
     collected = []
     for tokens in targets.unbind(1):
-        step, state = model.step(tokens, state)
-        collected.append(step)
+        step_logits, state = model.step(tokens, state)
+        collected.append(step_logits)
     return torch.stack(collected, 1)
 
 

@@ -88,77 +88,6 @@ def lower(model: Any, unsupported_reason: Callable[[TextForm], str | None], *, l
     return form
 
 
-def _check_module(module: nn.Module) -> None:
-    """Raise NoFormError for a module of an unknown class, or one that may not compute what its class does."""
-    error = partial(NoFormError, module)
-    if type(module) not in KNOWN:
-        raise error(f"is a {type(module).__name__}, which only torch runs")
-    if has_hooks(module):
-        raise error("has a hook")
-    for name, value in vars(module).items():
-        class_attribute = getattr(type(module), name, None)
-        if value is not None and (callable(class_attribute) or hasattr(class_attribute, "__get__")):
-            raise error(f"has a replaced method {name}")
-    if is_compiled(module):
-        raise error("was compiled by torch")
-    for name, weight in parameters_of(module).items():
-        if weight is not None:
-            _check_weight(weight, lambda what, name=name: error(f"has a {name} {what}"))
-    if type(module) is Dropout and module.training and module.p > 0:
-        raise error("is in training mode: call eval()")
-
-
-def _check_weight(weight: Tensor, error: Callable[[str], NoFormError]) -> None:
-    if type(weight) not in (nn.Parameter, Tensor):
-        raise error(f"that is a {type(weight).__name__}, not a plain tensor")
-    if weight.device.type != "cpu" or weight.layout != torch.strided:
-        raise error(f"on {weight.device} in {weight.layout}, not a dense one on the CPU")
-    if weight.dtype != torch.float32:
-        raise error(f"in {weight.dtype}, not in float32")
-    if not bool(weight.isfinite().all()):
-        raise error("with numbers that are not finite")
-
-
-def _check_parameters(form: TextForm, model: nn.Module) -> None:
-    """Raise NoFormError for a parameter that is not in the form, so that the form may not describe the model."""
-    held = {id(leaf) for leaf in form_leaves(form)}
-    held |= {id(weight) for leaf in form_leaves(form) if isinstance(leaf, DistanceBias) for weight in leaf.parameters()}
-    for name, parameter in model.named_parameters():
-        if id(parameter) not in held:
-            raise NoFormError(model, f"has a parameter {name} that is not in its form")
-
-
-def _freeze(form: TextForm) -> TextForm:
-    """Return the form with copies of its tensors; tensors and biases that are shared stay shared."""
-    copies: dict[int, Any] = {}
-
-    def copy_part(part: Any) -> Any:
-        if isinstance(part, Tensor | DistanceBias):
-            if id(part) not in copies:
-                copies[id(part)] = part.detach().clone() if isinstance(part, Tensor) else _freeze_bias(part)
-            return copies[id(part)]
-        if is_dataclass(part) and not isinstance(part, type):
-            return replace(part, **{field.name: copy_part(getattr(part, field.name)) for field in fields(part)})
-        if isinstance(part, tuple):
-            parts = tuple(map(copy_part, part))
-            return type(part)(*parts) if hasattr(part, "_fields") else parts
-        return part
-
-    with torch.inference_mode(mode=False), torch.no_grad():
-        return copy_part(form)
-
-
-def _freeze_bias(bias: DistanceBias) -> DistanceBias:
-    """Return a copy of a bias with its parameters as buffers."""
-    frozen = copy.copy(bias)
-    tensors = {**parameters_of(bias), **buffers_of(bias)}
-    frozen.__dict__ |= {
-        "_parameters": {},
-        "_buffers": {name: None if weight is None else weight.detach().clone() for name, weight in tensors.items()},
-    }
-    return frozen
-
-
 def block_forms(form: TextForm) -> list[BlockForm]:
     """Return all blocks, those of the encoder first."""
     return [*form.core.encoder, *form.core.decoder]
@@ -210,6 +139,77 @@ def unsupported_features(form: TextForm) -> Iterator[str]:
     if any(block.window is not None and block.window < 1 for block in blocks):
         yield "it has an empty window"
     yield from (reason for attention in attentions for reason in _unsupported_in_attention(attention))
+
+
+def _check_module(module: nn.Module) -> None:
+    """Raise NoFormError for a module of an unknown class, or one that may not compute what its class does."""
+    error = partial(NoFormError, module)
+    if type(module) not in KNOWN:
+        raise error(f"is a {type(module).__name__}, which only torch runs")
+    if has_hooks(module):
+        raise error("has a hook")
+    for name, value in vars(module).items():
+        class_attribute = getattr(type(module), name, None)
+        if value is not None and (callable(class_attribute) or hasattr(class_attribute, "__get__")):
+            raise error(f"has a replaced method {name}")
+    if is_compiled(module):
+        raise error("was compiled by torch")
+    for name, weight in parameters_of(module).items():
+        if weight is not None:
+            _check_weight(weight, lambda detail, name=name: error(f"has a {name} {detail}"))
+    if type(module) is Dropout and module.training and module.p > 0:
+        raise error("is in training mode: call eval()")
+
+
+def _check_weight(weight: Tensor, error: Callable[[str], NoFormError]) -> None:
+    if type(weight) not in (nn.Parameter, Tensor):
+        raise error(f"that is a {type(weight).__name__}, not a plain tensor")
+    if weight.device.type != "cpu" or weight.layout != torch.strided:
+        raise error(f"on {weight.device} in {weight.layout}, not a dense one on the CPU")
+    if weight.dtype != torch.float32:
+        raise error(f"in {weight.dtype}, not in float32")
+    if not bool(weight.isfinite().all()):
+        raise error("with numbers that are not finite")
+
+
+def _check_parameters(form: TextForm, model: nn.Module) -> None:
+    """Raise NoFormError for a parameter that is not in the form, so that the form may not describe the model."""
+    ids = {id(leaf) for leaf in form_leaves(form)}
+    ids |= {id(weight) for leaf in form_leaves(form) if isinstance(leaf, DistanceBias) for weight in leaf.parameters()}
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in ids:
+            raise NoFormError(model, f"has a parameter {name} that is not in its form")
+
+
+def _freeze(form: TextForm) -> TextForm:
+    """Return the form with copies of its tensors; tensors and biases that are shared stay shared."""
+    copies: dict[int, Any] = {}
+
+    def copy_part(part: Any) -> Any:
+        if isinstance(part, Tensor | DistanceBias):
+            if id(part) not in copies:
+                copies[id(part)] = part.detach().clone() if isinstance(part, Tensor) else _freeze_bias(part)
+            return copies[id(part)]
+        if is_dataclass(part) and not isinstance(part, type):
+            return replace(part, **{field.name: copy_part(getattr(part, field.name)) for field in fields(part)})
+        if isinstance(part, tuple):
+            parts = tuple(map(copy_part, part))
+            return type(part)(*parts) if hasattr(part, "_fields") else parts
+        return part
+
+    with torch.inference_mode(mode=False), torch.no_grad():
+        return copy_part(form)
+
+
+def _freeze_bias(bias: DistanceBias) -> DistanceBias:
+    """Return a copy of a bias with its parameters as buffers."""
+    frozen = copy.copy(bias)
+    tensors = {**parameters_of(bias), **buffers_of(bias)}
+    frozen.__dict__ |= {
+        "_parameters": {},
+        "_buffers": {name: None if weight is None else weight.detach().clone() for name, weight in tensors.items()},
+    }
+    return frozen
 
 
 def _unsupported_in_attention(attention: AttentionForm) -> Iterator[str]:

@@ -55,7 +55,7 @@ def prepare(
             that do; see also `EngineModule.create`.
     """
     if name not in ("auto", *ENGINES):
-        raise UserError(f"unknown engine {name!r}; the engines are auto, {', '.join(ENGINES)}")
+        raise UserError(f"engine must be one of auto, {', '.join(ENGINES)}, got {name!r}")
     options = {"compute_type": compute_type, "workers": workers}
     if name == "auto":
         return _fastest(model, threads=threads, **options) or TorchEngine(model, **options)
@@ -66,6 +66,40 @@ def prepare(
     except UnsupportedModelError as error:
         others = " or ".join(repr(other) for other in supporting_engines(model))
         raise UserError(f"engine {name!r} does not support this model: {error}. Use engine {others}.") from error
+
+
+def prefers_compiled(model: Any) -> bool:
+    """Return True if auto chooses the compiled engine for models of this kind on this machine."""
+    core = getattr(model, "core", None)
+    if not isinstance(core, TransformerCore) or any(weight.device.type != "cpu" for weight in core.parameters()):
+        return False
+    return bool(importlib.import_module(ENGINES[_FASTEST]).is_optimized_cpu())
+
+
+def recompile_reason() -> str | None:
+    """Return why the compiled engine would compile its code in this process, which takes about 20 seconds, or None.
+
+    The reason includes the remedy (a folder for the cache). None also if this process has compiled the code already.
+    """
+    return importlib.import_module(ENGINES[_FASTEST]).recompile_reason()
+
+
+def refusal_reason(name: str, model: Any) -> str | None:
+    """Return why an engine does not support a model, as the end of a sentence; None if it does."""
+    if name == _REFERENCE:
+        return None
+    module = _engine_module(name)
+    try:
+        with torch.device("cpu"):
+            lower(model, module.unsupported_reason, largest=module.LARGEST_ITEM)
+    except UnsupportedModelError as error:
+        return str(error)
+    return None
+
+
+def supporting_engines(model: Any) -> list[str]:
+    """Return the names of the engines that support a model."""
+    return [name for name in ENGINES if refusal_reason(name, model) is None]
 
 
 def _fastest(model: Any, **settings: Any) -> Engine | None:
@@ -88,40 +122,6 @@ def _snapshot(name: str, model: Any, **settings: Any) -> Engine:
     with torch.device("cpu"):  # independent of the default device of the caller
         form = lower(model, module.unsupported_reason, largest=module.LARGEST_ITEM)
         return module.create(form, **settings)
-
-
-def prefers_compiled(model: Any) -> bool:
-    """Return True if auto chooses the compiled engine for models of this kind on this machine."""
-    core = getattr(model, "core", None)
-    if not isinstance(core, TransformerCore) or any(weight.device.type != "cpu" for weight in core.parameters()):
-        return False
-    return bool(importlib.import_module(ENGINES[_FASTEST]).is_optimized_cpu())
-
-
-def recompile_reason() -> str | None:
-    """Return why the compiled engine would compile its code in this process, which takes some 20 seconds, or None.
-
-    The reason names what lets compiled code be kept, and is None once this process has compiled.
-    """
-    return importlib.import_module(ENGINES[_FASTEST]).recompile_reason()
-
-
-def refusal_reason(name: str, model: Any) -> str | None:
-    """Return why an engine does not support a model, as the end of a sentence; None if it does."""
-    if name == _REFERENCE:
-        return None
-    module = _engine_module(name)
-    try:
-        with torch.device("cpu"):
-            lower(model, module.unsupported_reason, largest=module.LARGEST_ITEM)
-    except UnsupportedModelError as error:
-        return str(error)
-    return None
-
-
-def supporting_engines(model: Any) -> list[str]:
-    """Return the names of the engines that support a model."""
-    return [name for name in ENGINES if refusal_reason(name, model) is None]
 
 
 def _engine_module(name: str) -> EngineModule:

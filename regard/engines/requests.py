@@ -59,7 +59,7 @@ def check_prompts(
 def check_positions(count: int, limit: int | None) -> None:
     """Raise ValueError for more items than learned positions; limit None is unlimited."""
     if limit is not None and count > limit:
-        raise ValueError(f"there are {limit} learned positions, but position {count} was asked for")
+        raise ValueError(f"position must be at most {limit}, the number of learned positions, got {count}")
 
 
 def num_positions(longest: int, length: int, window: int | None) -> int:

@@ -122,12 +122,12 @@ class DecoderBlock(nn.Module):
     ) -> tuple[Float[Tensor, "batch 1 model"], KeyValueCache]:
         """Return the block's output for one more target, and the key-value cache extended by it."""
 
-        def read_own_past(x: Tensor) -> Tensor:
+        def attend_to_past(x: Tensor) -> Tensor:
             nonlocal past
             past = self._first_past(x) if past is None else self.attention.extend(past, x)
             return self.attention(x, past)
 
-        item = self.add_attention(item, read_own_past)
+        item = self.add_attention(item, attend_to_past)
         assert past is not None
         return self._cross_and_feedforward(item, source), past
 

@@ -2,7 +2,7 @@
 
     halve(x)     = gelu(norm(conv_3x3(x), stride 2))                     height and width halved, rounded up
     refine(x)    = gelu(x + norm(conv_3x3(gelu(norm(conv_3x3(x))))))     a residual block (he2016)
-    stem(x)      = (refine . halve)^halvings (x)
+    stem(x)      = (refine . halve)^n (x)                                 n = downsampling_layers
 
 The channels double with every halving, up to `dim`. A stem of one or two halvings begins with a convolution at full
 resolution, which keeps the detail of small images. The norm is over groups of eight channels of one image, so it does
@@ -23,29 +23,31 @@ class Refine(nn.Module):
 
     def __init__(self, channels: int):
         super().__init__()
-        self.inside = nn.Sequential(
+        self.layers = nn.Sequential(
             *_convolution(channels, channels), nn.GELU(), *_convolution(channels, channels, is_last=True)
         )
         self.activation = nn.GELU()
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch channels height width"]:
         """Return gelu(x + f(x)); at initialization f(x) = 0."""
-        return self.activation(x + self.inside(x))
+        return self.activation(x + self.layers(x))
 
 
 class Stem(nn.Sequential):
-    """Stem from (batch, channels, height, width) to (batch, dim, height / 2^halvings, width / 2^halvings), rounded up.
+    """Stem from (batch, channels, height, width) to (batch, dim, height / 2^n, width / 2^n), rounded up.
 
-    Raises: ValueError if halvings is below 1.
+    downsampling_layers: n, the number of halvings of height and width.
+
+    Raises: ValueError if downsampling_layers is below 1.
     """
 
-    def __init__(self, channels: int, dim: int, *, halvings: int):
-        if halvings < 1:
-            raise ValueError(f"halvings must be at least 1, got {halvings}")
-        widths = [max(_GROUP, dim >> (halvings - 1 - i)) for i in range(halvings - 1)]
+    def __init__(self, channels: int, dim: int, *, downsampling_layers: int):
+        if downsampling_layers < 1:
+            raise ValueError(f"downsampling_layers must be at least 1, got {downsampling_layers}")
+        widths = [max(_GROUP, dim >> (downsampling_layers - 1 - i)) for i in range(downsampling_layers - 1)]
         layers: list[nn.Module] = []
-        if halvings <= _SMALL:
-            before = max(_GROUP, dim >> halvings)
+        if downsampling_layers <= _SMALL:
+            before = max(_GROUP, dim >> downsampling_layers)
             layers += [*_convolution(channels, before), nn.GELU()]
             channels = before
         for width in (*widths, dim):

@@ -41,5 +41,5 @@ class Dropout(nn.Module):
         return drop_sixteen_bits(x, to_threshold(self.p))
 
     def extra_repr(self) -> str:
-        """Return p, for repr."""
+        """Dropout probability."""
         return f"p={self.p}"

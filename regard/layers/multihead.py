@@ -64,7 +64,7 @@ class MultiHead(nn.Module):
         _check_heads(num_heads, key_heads, score)
         if bias is not None and not isinstance(bias, Bias):
             raise TypeError(
-                f"bias must be a Bias of the scores, got {bias!r}; that of the projections is `projection_bias`"
+                f"bias must be a Bias of the scores, got {bias!r}; for biases of the projections use `projection_bias`"
             )
         key_heads = num_heads if key_heads is None else key_heads
         source_dim = query_dim if source_dim is None else source_dim
@@ -112,7 +112,7 @@ class MultiHead(nn.Module):
     def forward(
         self, query: Float[Tensor, "batch query query_dim"], memory: KeyValueCache, *, mask: Mask | None = None
     ) -> Float[Tensor, "batch query output_dim"]:
-        """Return what every query reads from a memory made by `memory` or `extend`."""
+        """Return the output of every query for a memory that `memory` or `extend` returned."""
         return self._read_heads(self.query(query), memory, mask)
 
     def self_attention(
@@ -154,10 +154,10 @@ def _check_heads(num_heads: int, key_heads: int | None, score: Score | None) -> 
     if key_heads is not None and (key_heads < 1 or num_heads % key_heads):
         raise ValueError(f"key_heads must divide num_heads={num_heads}, got {key_heads}")
     if score is not None and score.num_heads not in (None, num_heads):
-        raise ValueError(f"the score must be one for num_heads={num_heads}, got {score}")
+        raise ValueError(f"score must have num_heads={num_heads}, got {score}")
 
 
 def _split_heads(items: Tensor, num_heads: int) -> Tensor:
     if items.dim() != 3:
-        raise ValueError(f"items of MultiHead must be (batch, time, dim), got shape {tuple(items.shape)}, projected")
+        raise ValueError(f"projected items of MultiHead must be (batch, time, dim), got shape {tuple(items.shape)}")
     return items.unflatten(-1, (num_heads, -1)).transpose(1, 2)  # (batch, head, time, head's size)

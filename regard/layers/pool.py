@@ -27,6 +27,6 @@ class AttentionPooling(nn.Module):
         self.attention = MultiHead(dim, num_heads=num_heads, kernel=kernel)
 
     def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
-        """Return what the query reads from each row."""
+        """Return the pooled vector of each row."""
         query = self.query.expand(items.items.shape[0], 1, -1)
         return self.attention(query, self.attention.memory(items.items, items.mask)).squeeze(1)

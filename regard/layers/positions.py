@@ -63,7 +63,8 @@ class Learned(nn.Module):
         """Return items + weight[start : start + time]."""
         end = start + items.shape[1]
         if end > self.weight.shape[0]:
-            raise ValueError(f"there are {self.weight.shape[0]} learned positions, but position {end} was asked for")
+            most = self.weight.shape[0]
+            raise ValueError(f"position must be at most {most}, the number of learned positions, got {end}")
         return items + self.weight[start:end]
 
     def form(self) -> LearnedForm:

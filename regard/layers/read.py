@@ -45,7 +45,7 @@ class Read(nn.Module):
         mask: Mask | None = None,
         bias: Bias | Tensor | None = None,
     ) -> Float[Tensor, "..."]:
-        """Return what the queries read; `bias` is added to the bias of the module."""
+        """Return the output of the attention for each query; `bias` is added to the bias of the module."""
         return attend(
             query,
             memory,
@@ -85,7 +85,7 @@ class Read(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """Return the kernel, for repr (the other parts are submodules)."""
+        """Name of the kernel; the other parts are submodules."""
         return f"kernel={self.kernel!r}"
 
     def _total_bias(self, bias: Bias | Tensor | None) -> Bias | Tensor | None:

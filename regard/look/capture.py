@@ -141,13 +141,13 @@ class Capture(Sequence[SampleMaps]):
         self,
         path: str | Path,
         *,
-        beside: "Capture | None" = None,
+        compare: "Capture | None" = None,
         dtype: torch.dtype = torch.float16,
         overwrite: bool = False,
     ) -> Path:
         """Write the viewer (.html), the weights to open later (.safetensors), or a figure (.png, .svg, .pdf).
 
-        beside: another capture, which the viewer shows side by side with this one.
+        compare: another capture, which the viewer shows side by side with this one.
         dtype:  dtype of the weights in a .safetensors file; float16 has a relative rounding error of at most 2^-11.
         Raises: UserError for another suffix, a folder that does not exist, or an existing file (unless overwrite);
                 ValueError if nothing was recorded.
@@ -157,7 +157,7 @@ class Capture(Sequence[SampleMaps]):
         match path.suffix.lower():
             case ".html":
                 importlib.import_module("regard.look.page.page").write(
-                    path, [self] if beside is None else [self, beside]
+                    path, [self] if compare is None else [self, compare]
                 )
             case ".safetensors":
                 save_capture(path, self.title, self.model, self.samples, dtype=dtype)

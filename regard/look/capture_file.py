@@ -2,7 +2,7 @@
 
     "maps/0"             values (head, query, key) of a map; several outputs may share it
     "pictures/0/image"   pixels, or the bands of a sound
-    __metadata__         {"format": "regard capture", "version": "1", "index": JSON of samples, axes, maps, steps}
+    __metadata__         {"format": "regard capture", "version": "2", "index": JSON of samples, axes, maps, steps}
 
 The file contains labels and numbers, no code. It is written head by head under another name, and renamed when complete.
 """
@@ -39,7 +39,7 @@ from regard.settings.from_json import parse_dataclass
 from regard.system.files import check_file, parse_json
 from regard.system.writing import open_atomically
 
-_FORMAT, _VERSION = "regard capture", 1
+_FORMAT, _VERSION = "regard capture", 2
 _FLOATS = {name: dtype for dtype, name in DTYPES.items()}
 
 
@@ -84,7 +84,7 @@ def save_capture(path: Path, title: str, model: str, samples: Sequence[SampleMap
         plain.append(
             {"title": sample_maps.sample.title, "axes": axes, "pictures": pictures, "steps": steps, "maps": maps}
         )
-    index = {"title": title, "model": model, "scenes": plain}
+    index = {"title": title, "model": model, "samples": plain}
     _write(path, entries, {"format": _FORMAT, "version": str(_VERSION), "index": json.dumps(index)})
 
 
@@ -103,13 +103,15 @@ def open_capture(path: Path) -> tuple[str, str, list[SampleMaps]]:
     if facts.get("format") != _FORMAT:
         raise UserError(f"{path} is not a capture: the format in its header must be {_FORMAT!r}")
     if facts.get("version") != str(_VERSION):
-        raise UserError(f"{path}: format version {facts.get('version')} is not supported, only {_VERSION}")
+        raise UserError(
+            f"{path}: version of the capture format must be {_VERSION}, got {facts.get('version')}: record it again"
+        )
     if "index" not in facts:
         raise UserError(f"{path} is damaged: its header has no index")
     index = parse_json(facts["index"], origin=str(path))
     try:
         capture = parse_dataclass(_CaptureIndex, index, "index")
-        samples = [_sample_maps(path, sample, tensors) for sample in capture.scenes]
+        samples = [_sample_maps(path, sample, tensors) for sample in capture.samples]
     except ValueError as error:
         raise UserError(f"{path} is damaged: {error}") from error
     if not any(sample_maps.maps for sample_maps in samples):
@@ -218,7 +220,7 @@ class _CaptureIndex:
 
     title: str
     model: str
-    scenes: tuple[_StoredSample, ...]
+    samples: tuple[_StoredSample, ...]
 
 
 def _sample_maps(path: Path, sample: _StoredSample, tensors: Mapping[str, _StoredTensor]) -> SampleMaps:
@@ -232,11 +234,11 @@ def _sample_maps(path: Path, sample: _StoredSample, tensors: Mapping[str, _Store
 
 def _check_places(name: str, axis: Axis, pictures: Mapping[str, Picture]) -> None:
     """Raise ValueError unless the places of an axis are valid on its picture."""
-    if not axis.on:
+    if not axis.picture:
         return
-    if axis.on not in pictures:
-        raise ValueError(f"the picture of the axis {name!r} must be one of the sample's, got {axis.on!r}")
-    picture = pictures[axis.on]
+    if axis.picture not in pictures:
+        raise ValueError(f"the picture of the axis {name!r} must be one of the sample's, got {axis.picture!r}")
+    picture = pictures[axis.picture]
     size = {Image: 4, Sound: 2, Plane: 1}[type(picture)]
     if not all(place is None or len(place) == size for place in axis.places):
         raise ValueError(f"the places of the axis {name!r} must be {size} numbers each")

@@ -26,7 +26,7 @@ class AttentionMap:
     layer: int
     """From 1."""
     direction: str = ""
-    """Direction of a chain, "from the start" or "from the end"; else empty."""
+    """Direction of a chain, "forward" or "backward"; else empty."""
     measure: str = "weight"
     """Quantity of the values: "weight", "weight x gradient", "rollout"."""
     queries: str

@@ -1,6 +1,6 @@
 """Measures computed from recorded weights: entropy, mean distance, attention rollout, and weight times gradient.
 
-Source: shannon1948; vig2019; abnar2020; chefer2021.
+Source: vig2019; abnar2020; chefer2021.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ def measures(attention_map: AttentionMap) -> dict[str, Callable[[Tensor], float 
     if attention_map.measure != "weight":
         return {}
     queries, keys = attention_map.queries, attention_map.keys
-    is_sequence = queries == keys or {queries, keys} == {"said", "fed"}
+    is_sequence = queries == keys or {queries, keys} == {"output", "decoder input"}
     functions: dict[str, Callable[[Tensor], float | None]] = {"entropy": entropy}
     return functions | {"distance": distance} if is_sequence else functions
 

@@ -45,8 +45,8 @@ def record(
     same queries and keys, score, choice, mask and bias, whichever kernel the model runs.
 
     model:     result of `regard.load`, or a module.
-    samples:   samples of the rows of each call, if the model emits none: their axes "source", "queries", "said", "fed"
-               label the queries and keys (see regard.look.roles).
+    samples:   samples of the rows of each call, if the model emits none: their axes "source", "queries", "output" and
+               "decoder input" label the queries and keys (see regard.look.roles).
     only, rows, heads, queries, steps, to, dtype, tile_bytes:  see regard.look.listen.record_weights.
     gradients: keep the autograd graph, for capture.differentiate(y).
     Raises:    as `record_weights`; ValueError if only a part is recorded with gradients.

@@ -64,7 +64,7 @@ class Recording:
     def names(self) -> tuple[str, ...]:
         """Names of the reads that ran, in the order of the model's modules. Raises ValueError if none did."""
         names = tuple(name for name, read_record in self._reads.items() if read_record.calls)
-        ran = [name for name, read_record in self._reads.items() if read_record.ran]
+        ran = [name for name, read_record in self._reads.items() if read_record.num_calls]
         if not names and ran:
             raise ValueError(f"nothing was recorded: {list_names(ran)} ran, but not in a selected step")
         if not names:
@@ -132,27 +132,27 @@ class Recording:
 
     def counts(self) -> dict[str, int]:
         """Return the number of calls of each read so far, recorded or not."""
-        return {name: read_record.ran for name, read_record in self._reads.items()}
+        return {name: read_record.num_calls for name, read_record in self._reads.items()}
 
     def _read_record(self, name: str) -> ReadRecord:
         if name not in self._reads:
             raise KeyError(f"no read {name!r} is recorded; {nearest_names(name, self._reads)}")
         read_record = self._reads[name]
-        if not read_record.calls and read_record.ran:
-            raise ValueError(f"read {name!r} ran {read_record.ran} times, but not in a selected step")
+        if not read_record.calls and read_record.num_calls:
+            raise ValueError(f"read {name!r} ran {read_record.num_calls} times, but not in a selected step")
         if not read_record.calls:
             raise ValueError(f"read {name!r} did not run inside the recording; {list_names(self.names)} did")
         return read_record
 
     def keep(self, name: str, call: Call, tiles: Iterable[Tile]) -> None:
         """Count a call, and record its weights from tiles."""
-        self._reads[name].ran = call.number + 1
+        self._reads[name].num_calls = call.number + 1
         self._keep(name, call, tiles)
 
     def _next(self, name: str) -> int:
         """Count a call of a read, and return its number."""
-        self._reads[name].ran += 1
-        return self._reads[name].ran - 1
+        self._reads[name].num_calls += 1
+        return self._reads[name].num_calls - 1
 
     def _keep(self, name: str, call: Call, tiles: Iterable[Tile]) -> None:
         """Record the weights of a call from tiles."""

@@ -33,7 +33,7 @@ from regard.system.files import check_file, parse_json, read_json
 DTYPES = {torch.float16: "F16", torch.float32: "F32", torch.float64: "F64"}
 """Dtypes of recorded weights, with their names in safetensors."""
 
-_FORMAT, _VERSION = "regard recording", 1
+_FORMAT, _VERSION = "regard recording", 2
 _ALIGNMENT = 8
 """Alignment of tensors in bytes, so that they can be mapped into memory."""
 _MOST, _MOST_CALLS, _MOST_HEADER = 10_000_000, 100_000_000, 1 << 20
@@ -61,7 +61,7 @@ class Call:
 class ReadRecord:
     """Calls of one read."""
 
-    ran: int = 0
+    num_calls: int = 0
     """Number of calls, recorded or not."""
     calls: list[Call]
     """Recorded calls, in order."""
@@ -235,7 +235,9 @@ def _index(path: Path) -> dict[str, Any]:
     if not isinstance(index, dict) or index.get("format") != _FORMAT:
         raise UserError(f"{path} is not a recording: the format in {file} must be {_FORMAT!r}")
     if index.get("version") != _VERSION:
-        raise UserError(f"{path}: format version {index.get('version')!r} is not supported, only {_VERSION}")
+        raise UserError(
+            f"{path}: version of the recording format must be {_VERSION}, got {index.get('version')!r}: record it again"
+        )
     return index
 
 
@@ -244,7 +246,7 @@ class _StoredRead:
     """Read in index.json."""
 
     name: str
-    ran: int
+    num_calls: int
     calls: tuple[Call, ...]
     shapes: tuple[tuple[int, ...], ...]
 
@@ -265,14 +267,14 @@ class _RecordingIndex:
 def _check_read(read: _StoredRead, part: Part) -> ReadRecord:
     """Return the calls of a read. Raises ValueError if they are inconsistent."""
     numbers = [call.number for call in read.calls]
-    if len(read.shapes) != len(numbers) or numbers != sorted(set(numbers)) or not -1 < read.ran <= _MOST_CALLS:
+    if len(read.shapes) != len(numbers) or numbers != sorted(set(numbers)) or not -1 < read.num_calls <= _MOST_CALLS:
         raise ValueError(
             f"the read {read.name[:60]!r} must have one shape per call, in ascending order of calls, got "
             f"{len(numbers)} calls and {len(read.shapes)} shapes"
         )
-    if numbers and not 0 <= numbers[0] <= numbers[-1] < read.ran:
+    if numbers and not 0 <= numbers[0] <= numbers[-1] < read.num_calls:
         raise ValueError(
-            f"the read {read.name[:60]!r} ran {read.ran} times, but has calls {numbers[0]} to {numbers[-1]}"
+            f"the read {read.name[:60]!r} ran {read.num_calls} times, but has calls {numbers[0]} to {numbers[-1]}"
         )
     for call, shape in zip(read.calls, read.shapes, strict=True):
         if not 2 <= len(call.sizes) <= 4 or not all(0 <= size <= _MOST for size in call.sizes):
@@ -284,4 +286,4 @@ def _check_read(read: _StoredRead, part: Part) -> ReadRecord:
             )
     if len({call.sizes[1] for call in read.calls if len(call.sizes) == 4}) > 1:
         raise ValueError(f"the read {read.name[:60]!r} must have the same number of heads in all calls")
-    return ReadRecord(ran=read.ran, calls=list(read.calls), shapes=list(read.shapes))
+    return ReadRecord(num_calls=read.num_calls, calls=list(read.calls), shapes=list(read.shapes))

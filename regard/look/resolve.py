@@ -21,7 +21,7 @@ from regard.look.sample import Axis, Sample
 from regard.look.segments import Counts, Segment, Trace, decoding_steps, token_labels
 from regard.trace import SearchOutput
 
-_REVERSED_SOURCE, _INPUT_AFTER_START = "source from the end", "fed, after the start"
+_REVERSED_SOURCE, _INPUT_AFTER_STATE = "reversed source", "initial state and decoder input"
 
 
 def resolve(recording: Recording, trace: Trace) -> list[SampleMaps]:
@@ -118,15 +118,15 @@ class _SegmentReads:
         """Yield the maps of the encoder pass; without a search, of all calls of the segment."""
         calls = self._calls(name, self._segment.start, self._segment.encoder_stop)
         calls = [(index, call) for index, call in calls if len(call.sizes) == 2 or row < call.sizes[0]]
-        is_of_sets = role.kind == "chain" and role.keys == "fed" and "queries" in axes
+        is_of_sets = role.kind == "chain" and role.keys == "decoder input" and "queries" in axes
         if not calls or is_of_sets:  # each query of a set is the first item of its own row: there is no past
             return
         stored_row = self._stored_row(row)
         single = all(call.sizes[-2] == 1 for _, call in calls)
-        if self._segment.steps and role.queries == "said":
+        if self._segment.steps and role.queries == "output":
             # The first context of a recurrent decoder, computed before its first step.
-            role = replace(role, kind="other", queries="start")
-            axes["start"] = Axis(labels=("start",), what="state")
+            role = replace(role, kind="other", queries="initial state")
+            axes["initial state"] = Axis(labels=("start",), kind="state")
             yield self._call_map(name, ", before the first step", role, (calls[0][0], stored_row, calls[0][1]), axes)
             return
         if single and (len(calls) > 1 or role.kind == "chain"):
@@ -206,12 +206,12 @@ class _SegmentReads:
         """Return the axis of the items whose states a chain reads, and the entry of each, None without a call."""
         if axis == _REVERSED_SOURCE and "source" in axes:
             axes.derive(axis, axes["source"].reverse())
-        if axis == "fed" and any(name.partition("core.")[2].startswith("encoder.") for name in self._names):
+        if axis == "decoder input" and any(name.partition("core.")[2].startswith("encoder.") for name in self._names):
             # The past of a decoder begins with the state from the encoder, where nothing is read.
-            decoder_input = axes["fed"] if "fed" in axes else Axis.from_count(len(entries), "step")
-            axes.derive(_INPUT_AFTER_START, decoder_input.prepend("start"))
-            return _INPUT_AFTER_START, [None, *entries]
-        if axis == "fed" and self._segment.steps:
+            decoder_input = axes["decoder input"] if "decoder input" in axes else Axis.from_count(len(entries), "step")
+            axes.derive(_INPUT_AFTER_STATE, decoder_input.prepend("start"))
+            return _INPUT_AFTER_STATE, [None, *entries]
+        if axis == "decoder input" and self._segment.steps:
             return axis, list(entries)
         count = len(axes[axis]) if axis in axes else len(entries)
         return axis, [*[None] * max(0, self._max_length(axis, count) - len(entries)), *entries]
@@ -264,16 +264,19 @@ def _of_head(weights: Tensor, row: int, head: int) -> Tensor:
 
 
 def _output_axes(sample: Sample, output: SearchOutput) -> dict[str, Axis]:
-    """Return the axes of the output ("said") and of the decoder input ("fed")."""
+    """Return the axes of the output ("output") and of the decoder input ("decoder input")."""
     count = len(output.rows)
     labels, input_labels = token_labels(sample, output)
     if not labels:
-        return {"said": sample.output or Axis.from_count(count, "step"), "fed": Axis.from_count(count, "step")}
+        return {
+            "output": sample.output or Axis.from_count(count, "step"),
+            "decoder input": Axis.from_count(count, "step"),
+        }
     if sample.output is None:
-        return {"said": Axis(labels=labels, what="token"), "fed": Axis(labels=input_labels, what="token")}
+        return {"output": Axis(labels=labels, kind="token"), "decoder input": Axis(labels=input_labels, kind="token")}
     axis = replace(sample.output, labels=labels)
     places = (None, *axis.places[:-1]) if axis.places else ()
-    return {"said": axis, "fed": replace(axis, labels=input_labels, places=places)}
+    return {"output": axis, "decoder input": replace(axis, labels=input_labels, places=places)}
 
 
 def _axis_name(
@@ -287,9 +290,9 @@ def _axis_name(
     if indices is not None:
         whole = axes.get(name, Axis.from_count(max(indices) + 1))
         if max(indices) < len(whole):
-            axes[f"{name}, some"] = whole.take(indices)
-            return f"{name}, some"
-        return _axis_name(axes, f"{name}, some", size)
+            axes[f"{name}, selected"] = whole.take(indices)
+            return f"{name}, selected"
+        return _axis_name(axes, f"{name}, selected", size)
     if name not in axes:
         axes[name] = Axis.from_count(size)
     fits = len(axes[name]) <= size or not allow_shorter if name in axes.given else len(axes[name]) == size

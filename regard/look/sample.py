@@ -6,9 +6,10 @@
 
 Names of axes, by which reads are given theirs (regard.look.roles):
 
-    source    input of the core                 said      output tokens
-    queries   queries of a set, or the single   fed       decoder input: BOS, then the output tokens shifted right
-              query of a pooling read
+    source          input of the core
+    queries         queries of a set, or the single query of a pooling read
+    output          output tokens
+    decoder input   BOS, then the output tokens shifted right
 """
 
 from collections.abc import Callable, Sequence
@@ -29,9 +30,9 @@ class Axis:
     """
 
     labels: tuple[str, ...]
-    what: str = "item"
-    """Type of an entry, in the singular: token, patch, time, agent, box, event ..."""
-    on: str = ""
+    kind: str = "item"
+    """Kind of its entries, in the singular: token, patch, time, agent, box, event ..."""
+    picture: str = ""
     """Name of the picture that places lie on; empty if there is none."""
     places: tuple[Place, ...] = ()
     """Place of each entry; None for an entry without one. On an image: left, top, width, height as fractions of its
@@ -47,7 +48,7 @@ class Axis:
     def take(self, indices: Sequence[int]) -> "Axis":
         """Return an axis of the entries at `indices`."""
         places = tuple(self.places[i] for i in indices) if self.places else ()
-        return Axis(labels=tuple(self.labels[i] for i in indices), what=self.what, on=self.on, places=places)
+        return Axis(labels=tuple(self.labels[i] for i in indices), kind=self.kind, picture=self.picture, places=places)
 
     def reverse(self) -> "Axis":
         """Return the axis in reverse order."""
@@ -56,21 +57,21 @@ class Axis:
     def prepend(self, label: str) -> "Axis":
         """Return the axis with an entry without a place in front."""
         places = (None, *self.places) if self.places else ()
-        return Axis(labels=(label, *self.labels), what=self.what, on=self.on, places=places)
+        return Axis(labels=(label, *self.labels), kind=self.kind, picture=self.picture, places=places)
 
     @classmethod
-    def from_count(cls, count: int, what: str = "item") -> "Axis":
+    def from_count(cls, count: int, kind: str = "item") -> "Axis":
         """Return an axis whose labels are the numbers from 0."""
-        return cls(labels=tuple(str(number) for number in range(count)), what=what)
+        return cls(labels=tuple(str(number) for number in range(count)), kind=kind)
 
     @classmethod
-    def grid(cls, rows: int, columns: int, *, on: str, what: str = "patch", count: int | None = None) -> "Axis":
+    def grid(cls, rows: int, columns: int, *, picture: str, kind: str = "patch", count: int | None = None) -> "Axis":
         """Return the axis of an image in equal patches, row by row; count: use only the first patches."""
         places: list[Place] = [
             (j / columns, i / rows, 1 / columns, 1 / rows) for i in range(rows) for j in range(columns)
         ]
         labels = [f"row {i + 1}, column {j + 1}" for i in range(rows) for j in range(columns)]
-        return cls(labels=tuple(labels[:count]), what=what, on=on, places=tuple(places[:count]))
+        return cls(labels=tuple(labels[:count]), kind=kind, picture=picture, places=tuple(places[:count]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +99,13 @@ class DetectedEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class Track:
-    """Observed (`seen`) and predicted (`ahead`) positions of an agent."""
+    """Observed and predicted positions of an agent."""
 
     label: str
-    seen: tuple[tuple[float, float], ...]
-    ahead: tuple[tuple[float, float], ...] = ()
+    history: tuple[tuple[float, float], ...]
+    """Observed positions."""
+    future: tuple[tuple[float, float], ...] = ()
+    """Predicted positions."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -150,7 +153,7 @@ class Beam:
     text: str
     score: float
     """Log-probability so far."""
-    chosen: bool
+    is_prefix: bool
     """True if the output continues this hypothesis."""
 
 

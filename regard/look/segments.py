@@ -159,7 +159,7 @@ def _beams(segment: Segment, t: int, row: int, output: SearchOutput, text: Calla
     own = [index for index, source_row in enumerate(next_rows) if source_row == row]
     next_row = output.rows[t + 1] if t + 1 < len(output.rows) else None
     hypotheses = [
-        Beam(text=text(index), score=beam.log_probs[index], chosen=index == next_row)
+        Beam(text=text(index), score=beam.log_probs[index], is_prefix=index == next_row)
         for index in own
         if beam.log_probs[index] > -math.inf
     ]

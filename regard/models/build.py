@@ -88,7 +88,7 @@ def compose(
         return Forecaster(reads, core, writes)
     if isinstance(writes, VectorWriter):
         return Classifier(reads, core, AttentionPooling(core.memory_dim, num_heads=pool_heads, kernel=kernel), writes)
-    raise TypeError(f"writes must be a writer (regard.models.writes), got {type(writes).__name__}")
+    raise TypeError(f"writes must be a writer (regard.models.writers), got {type(writes).__name__}")
 
 
 def build(
@@ -106,7 +106,7 @@ def build(
     """
     if config.tie == "all" and source_vocab != target_vocab:
         raise ValueError(
-            f"tie=all needs one joint vocabulary, but source has {source_vocab} and target {target_vocab} tokens"
+            f"source_vocab and target_vocab must be equal with tie=all, got {source_vocab} and {target_vocab}"
         )
     width = config.core.width
     source = embedding_table(source_vocab, width)
@@ -182,7 +182,7 @@ def build_detector(config: DetectorConfig, reads: nn.Module, *, num_classes: int
         num_queries=config.num_queries,
         blocks=blocks,
         proposing_dim=core.memory_dim if config.queries == "proposed" else None,
-        overlap=config.overlap,
+        nms_threshold=config.nms_threshold,
     )
     return Detector(reads, core, writes)
 

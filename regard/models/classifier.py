@@ -1,7 +1,7 @@
 """Classifier and regressor: the encoder of a core, attention pooling by a learned query, and an output head.
 
     items  = core.encode(reads(source))        one vector per item
-    vector = pool(items)                       one vector per row: attention weights the items
+    vector = pool(items)                       one vector per row: weighted sum of the items
     loss   = writes.loss(vector, target)
 
 The writer determines the prediction: a class, several labels, or numbers.

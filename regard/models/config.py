@@ -5,9 +5,6 @@ from typing import Annotated, ClassVar, Literal
 
 from regard.settings.ranges import FractionBelowOne, Heads, Layers, Length, Range, Width, check_ranges
 
-_LATER = {"since": "0.2.0"}
-"""Marks settings that runs of version 0.1.0 do not have; the defaults reproduce those runs."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
@@ -41,18 +38,18 @@ class TransformerConfig:
     """Maximum sequence length of learned positions (the others have no limit)."""
     kernel: str = "auto"
     """Kernel of every read: auto, or one by name, such as reference or sdpa."""
-    key_heads: Heads | None = field(default=None, metadata=_LATER)
+    key_heads: Heads | None = None
     """Heads of keys and values, each shared by heads / key_heads heads of queries (grouped-query attention): a smaller
     key-value cache and faster decoding. As many as heads if not given; 1 is multi-query attention."""
-    score: Literal["scaled-dot", "dot", "cosine", "additive"] = field(default="scaled-dot", metadata=_LATER)
+    score: Literal["scaled-dot", "dot", "cosine", "additive"] = "scaled-dot"
     """Attention score: inner product divided by the root of the head's size, inner product, cosine (times a learned
     factor per head), or v . tanh(q + k) with a v per head."""
-    soft_cap: Annotated[float, Range(1e-3, 1e6)] | None = field(default=None, metadata=_LATER)
+    soft_cap: Annotated[float, Range(1e-3, 1e6)] | None = None
     """Scores s become c tanh(s / c), bounded by c; not capped if not given."""
-    inducing_points: Width | None = field(default=None, metadata=_LATER)
+    inducing_points: Width | None = None
     """Number of learned inducing points through which the encoder's items attend to one another, for sets that are too
     large for all pairs; full self-attention if not given. (lee2019)"""
-    window: Length | None = field(default=None, metadata=_LATER)
+    window: Length | None = None
     """Number of last targets that the decoder's self-attention sees, itself included; all if not given."""
 
     def __post_init__(self) -> None:
@@ -93,7 +90,7 @@ class RecurrentConfig:
     """Hidden size of the additive and concat scores, and rank of the general one."""
     kernel: str = "auto"
     """Kernel of every read: auto, or one by name, such as reference, or sdpa (for inner products)."""
-    max_positions: Length = field(default=1024, metadata=_LATER)
+    max_positions: Length = 1024
     """Maximum source length of location attention (the others have no limit)."""
 
     def __post_init__(self) -> None:
@@ -180,7 +177,7 @@ class ClassifierConfig:
     """Heads of the attention pooling."""
     dropout: FractionBelowOne = 0.1
     """Share of activations set to zero in training: embeddings, inside the core, before the output layer."""
-    number_error: Literal["squared", "absolute"] = field(default="squared", metadata=_LATER)
+    regression_loss: Literal["squared", "absolute"] = "squared"
     """Loss of numbers: squared errors, or absolute errors, which are more robust to outliers."""
 
     def __post_init__(self) -> None:
@@ -230,7 +227,7 @@ class DetectorConfig:
     queries: Literal["proposed", "learned"] = "proposed"
     """Initial queries: proposed: from the encoder's proposals of highest score (two-stage); learned: the same for every
     source, as in DETR, which needs far more data."""
-    overlap: Annotated[float, Range(0, 1, is_open_below=True)] = 0.5
+    nms_threshold: Annotated[float, Range(0, 1, is_open_below=True)] = 0.5
     """IoU above which proposals of the same class are suppressed (non-maximum suppression)."""
     num_queries: Annotated[int, Range(1, 1_000)] = 50
     """Number of queries: the maximum number of elements detected in one source."""
@@ -248,7 +245,7 @@ class AutoencoderConfig:
     kind: Literal["dense", "convolutional", "quantized"] = "dense"
     """dense: a hidden layer before and after the code; convolutional: convolutions that halve the sides twice;
     quantized: convolutions to a grid of vectors, each replaced by the nearest entry of a codebook (VQ-VAE)."""
-    code: Width = 32
+    code_dim: Width = 32
     """Size of the code; of each vector of the grid (quantized)."""
     hidden: Width = 512
     """Size of the hidden layers (dense)."""
@@ -258,11 +255,11 @@ class AutoencoderConfig:
     """Standard deviation of the noise on the encoder's input in training, for pixels in [0, 1] (denoising)."""
     sparsity: Annotated[float, Range(0, 1e6)] = 0.0
     """Weight of |h|_1 in the loss, for sparse codes (not with quantized)."""
-    codes: Annotated[int, Range(2, 1_048_576)] = field(default=512, metadata=_LATER)
+    codebook_size: Annotated[int, Range(2, 1_048_576)] = 512
     """Entries of the codebook (quantized)."""
-    halvings: Annotated[int, Range(1, 16)] = field(default=2, metadata=_LATER)
+    downsampling_layers: Annotated[int, Range(1, 16)] = 2
     """Number of times that the sides are halved to the grid of codes (quantized)."""
-    commitment: Annotated[float, Range(0, 1e6)] = field(default=0.25, metadata=_LATER)
+    commitment: Annotated[float, Range(0, 1e6)] = 0.25
     """Weight in the loss of the squared distance of the vectors from their entries (quantized)."""
 
     def __post_init__(self) -> None:

@@ -33,8 +33,8 @@ class GridPositions(nn.Module):
         self.rows, self.columns = (nn.Parameter(_SCALE * torch.randn(size, dim)) for size in grid)
         self.end = nn.Parameter(_SCALE * torch.randn(1, dim))
 
-    def forward(self) -> Float[Tensor, "places dim"]:
-        """Return the vectors row by row, that of the end last."""
+    def forward(self) -> Float[Tensor, "positions dim"]:
+        """Return the vectors of all cells, row by row, and of the end symbol last."""
         return torch.cat(((self.rows[:, None] + self.columns).flatten(0, 1), self.end))
 
 
@@ -43,7 +43,7 @@ class GridState:
     """State of the core, and the index of the next cell."""
 
     core: CoreState
-    place: int = 0
+    position: int = 0
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
         """Return these rows of every tensor."""
@@ -59,12 +59,12 @@ class GridModel(Model):
 
     def __init__(self, reads: TokenReader, core: Core, writes: TokenWriter, grid: tuple[int, int]):
         super().__init__(reads, core, writes)
-        self.places = GridPositions(grid, core.width)
+        self.positions = GridPositions(grid, core.width)
 
     def hidden(self, source: Padded, target: Padded) -> Float[Tensor, "batch steps dim"]:
         """Return the hidden states of the decoder for the shifted targets with their grid positions."""
         items = self.writes.embed_shifted(target)
-        return self.core(items + self.places()[: items.shape[1]], self.start(source).core)
+        return self.core(items + self.positions()[: items.shape[1]], self.start(source).core)
 
     def start(self, source: Padded) -> GridState:
         """Encode the source; return the state before the first cell."""
@@ -72,6 +72,6 @@ class GridModel(Model):
 
     def step(self, tokens: Int[Tensor, " rows"], state: GridState) -> tuple[Float[Tensor, "rows vocab"], GridState]:
         """Return the logits of the next cell after one more token per row, and the next state."""
-        items = self.writes.embed(tokens) + self.places()[state.place]
+        items = self.writes.embed(tokens) + self.positions()[state.position]
         hidden, core = self.core.step(items, state.core)
-        return self.writes.logits(hidden), GridState(core, state.place + 1)
+        return self.writes.logits(hidden), GridState(core, state.position + 1)

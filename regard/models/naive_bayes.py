@@ -1,10 +1,10 @@
 """Naive-Bayes classifier: attention over naive-Bayes log-count ratios, added to the scores of a neural classifier.
 
-    scores = W h + b + n * sum over pieces i of a_i sum over kinds k of s_k r_ik      a = softmax(q . W_k x_i / sqrt(d))
+    scores = W h + b + n sum_i a_i sum_k s_k r_ik        a = softmax_i(q . W_k x_i / sqrt(d))
 
-r_ik: log-count ratio of subword i for each class, by words, by pairs ... (regard.data.text.log_count_ratios); x_i: the n items
-of the core; h: the pooled vector. Initially q = 0, W = 0 and b = 0, so that a_i = 1 / n and the scores are those of naive
-Bayes. Training learns the weights a_i of the ratios, and h learns what the counts do not contain.
+r_ik: log-count ratios of subword i for each class, by words, by bigrams ... (regard.data.text.log_count_ratios); x_i:
+the n items of the core; h: the pooled vector. Initially q = 0, W = 0 and b = 0, so that a_i = 1 / n and the scores are
+those of naive Bayes. Training learns the weights a_i of the ratios, and through h what the counts do not contain.
 
 Source: wang2012, section 2 (features that are log-count ratios); lectures, A (one query reads a memory).
 """
@@ -74,7 +74,7 @@ class NaiveBayesClassifier(Classifier):
         if not isinstance(writes, ClassWriter):
             raise TypeError(f"writes must be a ClassWriter, since ratios are by class, got {type(writes).__name__}")
         super().__init__(reads, core, pool, writes)
-        self.sum = NaiveBayesScores(core.memory_dim, kinds)
+        self.ratio_scores = NaiveBayesScores(core.memory_dim, kinds)
         nn.init.zeros_(writes.output.weight)  # initially the scores are those of naive Bayes alone
         nn.init.zeros_(writes.output.bias)
 
@@ -85,7 +85,7 @@ class NaiveBayesClassifier(Classifier):
     def pool_and_sum(self, source: RatioTexts) -> tuple[Float[Tensor, "batch dim"], Float[Tensor, "batch classes"]]:
         """Return the pooled vector of each row and its naive-Bayes scores."""
         items = self.core.encode(self.reads(source.text))
-        return self.pool(items), self.sum(items, source.ratios)
+        return self.pool(items), self.ratio_scores(items, source.ratios)
 
     def loss(self, batch: ClassificationBatch) -> BatchLoss:
         """Return the loss of a batch, summed over its rows."""

@@ -1,1 +1,1 @@
-"""Compiled code: loops in numba and LLVM for CPUs, Triton kernels for GPUs. Loaded on first use."""
+"""Compiled code: loops in numba and LLVM for CPUs, Triton kernels for GPUs. See regard.ops.dispatch."""

@@ -150,7 +150,7 @@ def _make_drop(dtype, stamp, source_dtype=None):
     read, write = row_reader(source_dtype), row_writer(dtype)
 
     def tasks(address):
-        stamp  # noqa: B018
+        _ = stamp
         job, task, bits, values = _open_job(address)
         rows, dim, step = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK]
         f, out = _array(job, _F, (rows, dim), source_dtype), _array(job, _OUT, (rows, dim), dtype)
@@ -172,7 +172,7 @@ def _make_add(dtype, stamp):
     read = row_reader(dtype)
 
     def tasks(address):
-        stamp  # noqa: B018
+        _ = stamp
         job, task, bits, values = _open_job(address)
         rows, dim, step = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK]
         x, f = _array(job, _X, (rows, dim), np.float32), _array(job, _F, (rows, dim), dtype)
@@ -205,7 +205,7 @@ def _make_norm(dtype, stamp):
     read, round_row = row_reader(dtype), row_writer(np.uint16)
 
     def tasks(address):
-        stamp  # noqa: B018
+        _ = stamp
         job, task, bits, values = _open_job(address)
         rows, dim, step = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK]
         epsilon = job[_EPSILON:_X].view(np.float64)[0]
@@ -260,7 +260,7 @@ def _make_norm_gradient(dtype, stamp):
     read, write = row_reader(dtype), row_writer(dtype)
 
     def tasks(address):
-        stamp  # noqa: B018
+        _ = stamp
         job, task, bits, values = _open_job(address)
         rows, dim, step = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK]
         x, f = _array(job, _X, (rows, dim), np.float32), _array(job, _F, (rows, dim), dtype)

@@ -115,7 +115,7 @@ class _Files(IndexDataCacheFile):
             if content[:_DIGEST] != _digest(key, content[_DIGEST:]):
                 return None
             return pickle.loads(content[_DIGEST:])  # noqa: S301  # numba's own format, in a folder of the user's own
-        except Exception:  # noqa: BLE001
+        except Exception:  # noqa: BLE001  # see above
             return None
 
     def save(self, key: Any, data: Any) -> None:

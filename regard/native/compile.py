@@ -1,4 +1,4 @@
-"""Compilation of the CPU loops with numba, cached on disk.
+"""Compilation of the CPU loops with numba, cached on disk (regard.native.cache).
 
 Source: lam2015 (numba).
 """
@@ -49,8 +49,9 @@ def jit_in_order(function: Callable) -> Callable:
 def jit_worker(make: Callable[[type, str], Callable[[int], None]], stamp: str = STAMP) -> Callable[[torch.dtype], Any]:
     """Compile the function of an address that `make(dtype, stamp)` returns as a C function, on first use.
 
-    The compiled code is cached on disk with all its callees, see regard.native.cache. The result is
-    a ctypes function for each dtype. bfloat16 is passed as uint16.
+    The compiled code is cached on disk with all its callees, see regard.native.cache. The function must refer to
+    `stamp`, which numba then includes in the key of the cache. The result is a ctypes function for each dtype. bfloat16
+    is passed as uint16.
     """
 
     @functools.cache

@@ -62,6 +62,12 @@ def _read_bfloat(values, source):
 
 
 @jit
+def _write_float(target, values):
+    for i in range(values.shape[0]):
+        target[i] = values[i]
+
+
+@jit
 def _write_bfloat(target, values):
     for i in range(values.shape[0]):
         target[i] = round_to_bfloat16(values[i])
@@ -75,12 +81,6 @@ def row_reader(dtype):
 def row_writer(dtype):
     """Return the loop that rounds a row of float32 to this dtype."""
     return _write_float if dtype == np.float32 else _write_bfloat
-
-
-@jit
-def _write_float(target, values):
-    for i in range(values.shape[0]):
-        target[i] = values[i]
 
 
 @jit_in_order
@@ -106,7 +106,7 @@ def _make_softmax(dtype, stamp):
     read, write = row_reader(dtype), row_writer(dtype)
 
     def tasks(address):
-        stamp  # noqa: B018
+        _ = stamp
         job = carray(address, (_LENGTH,), np.int64)
         rows, columns, step = job[_ROWS], job[_COLUMNS], job[_ROWS_PER_TASK]
         scores = carray(as_address(job[_SCORES]), (rows * columns,), dtype)
@@ -143,7 +143,7 @@ def _make_gradient(dtype, stamp):
     read, write = row_reader(dtype), row_writer(dtype)
 
     def tasks(address):
-        stamp  # noqa: B018
+        _ = stamp
         job = carray(address, (_LENGTH,), np.int64)
         rows, columns, step = job[_ROWS], job[_COLUMNS], job[_ROWS_PER_TASK]
         grad_scores = carray(as_address(job[_SCORES]), (rows * columns,), dtype)

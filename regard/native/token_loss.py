@@ -2,9 +2,9 @@
 
     z_v  ->  exp(z_v - max z)        and, for each row, max z and the sum of the exponentials
 
-Error: relative error below 3e-7, plus the rounding of the difference. Exponents below -87 count as minus infinity. The
-sum of a row with NaN or plus infinity is NaN.
-bfloat16 is widened on load and rounded on store, so that scores need no second copy.
+The relative error is below 3e-7, plus the rounding of the difference. Exponents below -87 count as minus infinity. The
+sum of a row with NaN or plus infinity is NaN. bfloat16 is widened on load and rounded on store, so that scores need no
+second copy.
 """
 
 import numpy as np
@@ -65,7 +65,7 @@ def _make_exponentiate(dtype, stamp):
     read, write = row_reader(dtype), row_writer(dtype)
 
     def tasks(address):
-        stamp  # noqa: B018
+        _ = stamp
         job = carray(address, (_LENGTH,), np.int64)
         rows, columns = job[_ROWS], job[_COLUMNS]
         scores = carray(as_address(job[_SCORES]), (rows, columns), dtype)
@@ -100,7 +100,7 @@ def _make_accumulate(dtype, stamp):
     read = row_reader(dtype)
 
     def tasks(address):
-        stamp  # noqa: B018
+        _ = stamp
         job = carray(address, (_LENGTH,), np.int64)
         numbers = job[_COLUMNS]
         total = carray(as_address(job[_SCORES]), (numbers,), np.float32)

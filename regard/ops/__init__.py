@@ -1,1 +1,1 @@
-"""Operations in plain torch, some with a compiled implementation in `regard.native`, asked for in `ops.dispatch`."""
+"""Operations in plain torch, some with a compiled implementation in regard.native (see regard.ops.dispatch)."""

@@ -1,7 +1,11 @@
 """Residual sum, dropout and layer norm in one pass over memory, for training on a CPU.
 
-add         x + dropout(f)
-add norm    LayerNorm(x + dropout(f))
+    add_dropout         x + dropout(f)
+    add_dropout_norm    LayerNorm(x + dropout(f))
+
+Neither the sum nor the dropout mask is stored; backward recomputes both.
+
+Source: ba2016 (layer norm); srivastava2014 (dropout).
 """
 
 from typing import Any

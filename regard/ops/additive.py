@@ -2,9 +2,9 @@
 
     score[i,j] = v . tanh(query[i] + keys[j]) + bias[i,j]    out[i] = softmax_j(score) values    lse[i] = logsumexp_j
 
-The device selects the implementation: compiled loops on a CPU (`additive_cpu`, numba), Triton on a GPU
-(`additive_gpu`). Both are imported on first use and take O((query + key) dim) memory, forward and backward. There are
-no second derivatives.
+The device selects the implementation: numba loops on a CPU (regard.native.additive.cpu), Triton kernels on a GPU
+(regard.native.additive.gpu). Both are imported on first use and take O((query + key) dim) memory, forward and backward.
+There are no second derivatives.
 
 Source: bahdanau2015, appendix A.1.2.
 """
@@ -27,6 +27,8 @@ _MAX_STEP_QUERIES = 4
 _RULES = "Tensor? first, Tensor? last, Tensor? allowed, Tensor? bias, Tensor? diagonals"
 _INPUTS = f"Tensor query, Tensor keys, Tensor values, Tensor v, {_RULES}, Tensor? exps"
 _READ, _BACKWARD = "regard::additive_read", "regard::additive_read_backward"
+_DIFFERENTIABLE = (0, 1, 2, 3, 7, 8)
+"""Indices of query, keys, values, v, bias and diagonals among the inputs."""
 
 torch.library.define(_READ, f"({_INPUTS}) -> (Tensor, Tensor)")
 torch.library.define(
@@ -123,7 +125,7 @@ def _can_skip_dispatcher(query: Tensor) -> bool:
 
 @functools.cache
 def _load_kernel(device: str) -> ModuleType:
-    """Import the implementation for a device; numba and Triton are loaded by the first read."""
+    """Import the implementation for a device type, cpu or cuda; numba and Triton are loaded by the first read."""
     return native("additive.gpu.call" if device == "cuda" else "additive.cpu.call")
 
 
@@ -145,7 +147,7 @@ def _backward_on(device: str) -> Callable[..., tuple[Tensor, ...]]:
     return backward
 
 
-for _key, _device in (("CPU", "cpu"), ("CUDA", "gpu")):
+for _key, _device in (("CPU", "cpu"), ("CUDA", "cuda")):
     _implement(_READ, _key, _read_on(_device))
     _implement(_BACKWARD, _key, _backward_on(_device))
 
@@ -159,18 +161,14 @@ def _fake_read(query: Tensor, keys: Tensor, values: Tensor, v: Tensor, *rules: T
 @torch.library.register_fake(_BACKWARD)
 def _fake_backward(grad_out: Tensor, *inputs: Tensor | list[bool] | None) -> tuple[Tensor, ...]:
     *tensors, _, _, needs = inputs
-    wanted = [tensors[i] for i in _DIFFERENTIABLE]
+    differentiable = [tensors[i] for i in _DIFFERENTIABLE]
     assert isinstance(needs, Sequence)
     return tuple(
         torch.empty_like(x, memory_format=torch.contiguous_format)
         if need and isinstance(x, Tensor)
         else grad_out.new_empty(0)
-        for x, need in zip(wanted, needs, strict=True)
+        for x, need in zip(differentiable, needs, strict=True)
     )
-
-
-_DIFFERENTIABLE = (0, 1, 2, 3, 7, 8)
-"""Indices of query, keys, values, v, bias and diagonals among the inputs."""
 
 
 class _Read(torch.autograd.Function):

@@ -1,7 +1,7 @@
-"""The one place where plain operations load compiled code.
+"""Loading of compiled code: besides regard.engines.compiled, the only module that imports `regard.native`.
 
-An operation asks for a module of `regard.native` by name and calls it where the inputs are supported; otherwise it
-computes with torch. The module, and with it numba or Triton, is imported at the first call.
+An operation gets a module of `regard.native` by name where the compiled code supports its inputs; otherwise it computes
+with torch. The module, and with it numba or Triton, is imported at the first call.
 """
 
 import functools

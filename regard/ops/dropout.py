@@ -30,22 +30,21 @@ def drop(x: Tensor, seed: int, threshold: int, dtype: torch.dtype | None = None)
     return _Drop.apply(x, seed, threshold, x.dtype if dtype is None else dtype)
 
 
+def drop_sixteen_bits(x: Tensor, threshold: int) -> Tensor:
+    """Return x with elements dropped by 16 random bits each from torch's generator, where no compiled loop runs."""
+    return _SixteenBitDropout.apply(x, threshold)
+
+
 class _Drop(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, seed: int, threshold: int, dtype: torch.dtype) -> Tensor:
         loops = native("add_norm")
-
         ctx.arguments = seed, threshold, x.dtype
         return loops.drop(x.contiguous(), seed, threshold, dtype)
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         return drop(gradient, *ctx.arguments), None, None, None
-
-
-def drop_sixteen_bits(x: Tensor, threshold: int) -> Tensor:
-    """Return x with elements dropped by 16 random bits each from torch's generator, where no compiled loop runs."""
-    return _SixteenBitDropout.apply(x, threshold)
 
 
 class _SixteenBitDropout(torch.autograd.Function):

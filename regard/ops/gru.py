@@ -112,7 +112,7 @@ def decode(
     None if some |key| exceeds `MAX_EXP_INPUT` or is NaN, which the loops do not support.
     """
     wide = source.keys.detach().float()
-    if not wide.abs().max() <= MAX_EXP_INPUT:  # nor for NaN
+    if not wide.abs().max() <= MAX_EXP_INPUT:  # also True for NaN
         return None
     lengths = source.lengths.clamp(max=wide.shape[1]).contiguous()
     constants = _Constants((2 * wide).exp_(), lengths, product_dtype())
@@ -136,7 +136,6 @@ class _Encode(torch.autograd.Function):
     @staticmethod
     def forward(ctx, projected: Tensor, lengths: Tensor, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, Tensor]:
         cells = native("gru.cells")
-
         with torch.autocast("cpu", enabled=False):
             directions = len(weights) // 2
             steps, rows, _ = projected.shape
@@ -177,7 +176,6 @@ class _Encode(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad_out: Tensor, grad_ends: Tensor) -> tuple[Tensor | None, ...]:
         cells = native("gru.cells")
-
         lengths, states, gates, product_states, *recurrent_weights = ctx.saved_tensors
         directions, steps, rows, _ = gates.shape
         hidden = states.shape[3]
@@ -277,7 +275,6 @@ def _decode(constants: _Constants, *tensors: Tensor) -> tuple[Tensor, Tensor, _S
     """Return states and contexts in the dtype of products, including those before the first step, and saved tensors."""
     cells = native("gru.cells")
     reads = native("gru.read")
-
     projected, state, context, _, values, state_weight, state_bias, context_weight, query_weight, v = tensors
     exps, lengths, dtype = constants
     steps, rows, _ = projected.shape
@@ -340,7 +337,6 @@ def _decode_backward(
     """Return the gradients of the arguments of `_decode`, in order."""
     cells = native("gru.cells")
     reads = native("gru.read")
-
     steps, rows, _ = saved.exp_queries.shape
     hidden, dtype, memory = (
         saved.states.shape[2],

@@ -1,6 +1,8 @@
-"""The softmax of many short rows on a CPU by compiled loops, which vectorize across rows; torch's does not.
+"""Softmax of many short rows on a CPU by compiled loops, which vectorize across rows; torch's does not.
 
-p = exp(s - max s) / sum exp(s - max s)
+    p = exp(s - max s) / sum exp(s - max s)
+
+Other softmaxes are torch's own.
 """
 
 import torch
@@ -40,7 +42,6 @@ class _Softmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx, scores: Tensor) -> Tensor:
         loops = native("rows")
-
         out = loops.softmax(scores.contiguous())
         ctx.save_for_backward(out)
         return out
@@ -48,7 +49,6 @@ class _Softmax(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor) -> Tensor:
         loops = native("rows")
-
         (out,) = ctx.saved_tensors
         if torch.is_grad_enabled():  # gradients of gradients use torch's operators
             return out * (gradient - (gradient * out).sum(-1, keepdim=True))

@@ -130,16 +130,12 @@ class _Pass:
 
 def _exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Replace the scores by exp(scores - max) in place; return the maximum and the sum of each row."""
-    loops = native("token_loss")
-
-    return loops.exponentiate_rows(scores)
+    return native("token_loss").exponentiate_rows(scores)
 
 
 def _accumulate(total: Tensor, part: Tensor) -> None:
     if is_supported(total, part):
-        loops = native("token_loss")
-
-        loops.accumulate(total, part.contiguous())
+        native("token_loss").accumulate(total, part.contiguous())
     else:
         total.add_(part)
 

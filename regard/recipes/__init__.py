@@ -1,1 +1,1 @@
-"""Recipes: a task from its data to its answers, one folder each."""
+"""Recipes: the data, model, metric and predictions of a task, one folder each; and the training of runs."""

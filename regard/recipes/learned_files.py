@@ -38,7 +38,7 @@ def learn(
         names = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
         files = {name: file_checksum(stage / name) for name in names}
         claim()
-        digests = {key: one.digest for key, one in data.items()}
+        digests = {key: content.digest for key, content in data.items()}
         content = {"format": _FORMAT, "version": _VERSION, "files": files, "data": digests}
         write_atomically(folder / FILE, json.dumps(add_checksum(content), indent=1) + "\n")
         for name in names:
@@ -51,27 +51,27 @@ def learn(
 
 def check_learned(folder: Path) -> None:
     """Raise UserError naming a file that is missing or was modified."""
-    for name, expected in _content(folder)["files"].items():
+    for name, expected in _content(folder, required=True)["files"].items():
         path = folder / name
         if not path.exists():
             raise UserError(f"{path} is missing: the run is not complete")
-        if check_file(path).st_size != expected[0] or file_checksum(path) != expected:
+        if check_file(path).st_size != expected[0] or (actual := file_checksum(path)) != expected:
             raise UserError(
-                f"{path}: damaged, or edited by hand: its length or checksum is not what training wrote. Restore "
-                f"the file; if the change was intended, remove {folder / FILE}"
+                f"{path}: damaged, or edited by hand: its length and checksum are {actual}, but training wrote "
+                f"{expected}. Restore the file; if the change was intended, enter the new values in {folder / FILE}"
             )
 
 
 def can_compare(folder: Path, settings: Iterable[str]) -> bool:
     """Return True if the digests of the data of all these settings are recorded, so that paths may change."""
-    data = _content(folder)["data"] or {}
+    data = _content(folder)["data"]
     return all(is_recorded(data, setting) for setting in settings)
 
 
 def check_data(folder: Path, data: Mapping[str, Content]) -> None:
     """Raise UserError naming data whose content changed since the run started."""
-    before = _content(folder)["data"]
-    keys = find_changes(before, data) if before is not None else []
+    before = _content(folder, required=True)["data"]
+    keys = find_changes(before, data)
     if keys:
         name = data[keys[0]].path if keys[0] in data else f"{keys[0]} (of the run's data)"
         more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
@@ -81,24 +81,8 @@ def check_data(folder: Path, data: Mapping[str, Content]) -> None:
         )
 
 
-def _describe_change(key: str, before: Mapping[str, str], data: Mapping[str, Content]) -> str:
-    """Return how the content of a key changed since the run started."""
-    if key not in data:
-        return "is no longer read"
-    if key in before:
-        return "its content has changed since the run started"
-    role, _, ending = key.partition(":")
-    endings = {
-        one.partition(":")[2] for one, digest in before.items() if digest == data[key].digest and f"{role}:" in one
-    }
-    if len(endings) == 1 and (not ending or ending.startswith(".")):
-        form, other = (one.removeprefix(".").upper() or "text in columns" for one in (ending, endings.pop()))
-        return f"is read as {form} because of its name, but was read as {other} when the run started"
-    return "is read now, but was not when the run started"
-
-
 def list_learned_files(folder: Path) -> list[str]:
-    """Return the files that the recipe wrote, relative to the folder; empty if they are not recorded."""
+    """Return the files that the recipe wrote, relative to the folder; empty before training has written the record."""
     return list(_content(folder)["files"])
 
 
@@ -119,14 +103,33 @@ def discard(folder: Path) -> None:
     (folder / FILE).unlink(missing_ok=True)
 
 
-def _content(folder: Path) -> dict[str, Any]:
+def _describe_change(key: str, before: Mapping[str, str], data: Mapping[str, Content]) -> str:
+    """Return how the content of a key changed since the run started."""
+    if key not in data:
+        return "is no longer read"
+    if key in before:
+        return "its content has changed since the run started"
+    role, _, ending = key.partition(":")
+    endings = {
+        name.partition(":")[2] for name, digest in before.items() if digest == data[key].digest and f"{role}:" in name
+    }
+    if len(endings) == 1 and (not ending or ending.startswith(".")):
+        form, other = (suffix.removeprefix(".").upper() or "text in columns" for suffix in (ending, endings.pop()))
+        return f"is read as {form} because of its name, but was read as {other} when the run started"
+    return "is read now, but was not when the run started"
+
+
+def _content(folder: Path, *, required: bool = False) -> dict[str, Any]:
+    """Return the record; before training has written it, an empty one, unless it is required."""
     path = folder / FILE
     if not path.exists():
-        return {"files": {}, "data": None}
+        if required:
+            raise UserError(f"{path} is missing: the run is not complete")
+        return {"files": {}, "data": {}}
     content = read_json(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: damaged: it must hold an object")
-    content = verify_checksum(path, content, required=True)
+    content = verify_checksum(path, content)
     version, files, data = (content.get(name) for name in ("version", "files", "data"))
     if isinstance(version, int) and version > _VERSION:
         raise UserError(f"{path} was written by a newer regard: its version is {version}, this one reads {_VERSION}")

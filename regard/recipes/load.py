@@ -1,4 +1,4 @@
-"""Load a trained run, or the task of a recipe."""
+"""Loading of trained runs, and creation of the recipe of a run."""
 
 import importlib
 import warnings
@@ -20,11 +20,11 @@ from regard.train.distribution import pick_device
 from regard.train.tensors import load_weights
 
 
-def create_recipe(run: Run, tell: Callable[[str], None]) -> Recipe:
-    """Return the recipe of a run; `tell` is called with a message where data is left out."""
+def create_recipe(run: Run, notify: Callable[[str], None]) -> Recipe:
+    """Return the recipe of a run; `notify` is called with a message where data is left out."""
     entry = get_entry(run.recipe)
     create = entry.recipe or importlib.import_module(entry.module).create_recipe
-    return create(run, tell)
+    return create(run, notify)
 
 
 def load(
@@ -34,14 +34,14 @@ def load(
     engine: str = "auto",
     compute_type: str | None = None,
     workers: int | None = None,
-    tell: Callable[[str], None] = warnings.warn,
+    notify: Callable[[str], None] = warnings.warn,
 ) -> Any:
     """Load the trained model of a run folder.
 
     device:  cpu, cuda, cuda:1, mps ..., or auto: an accelerator if there is one.
     engine:  the engine that decodes: torch, compiled, ctranslate2, or auto; compute_type (such as int8) and workers
              as in `TrainedRun.compile`.
-    tell:    called with a message where data is left out.
+    notify:  called with a message where data is left out.
     Raises:  UserError, naming the file, if the folder is not a run folder, or a file is missing, damaged or from a
              newer version; and as `TrainedRun.compile`. Nothing that a file names is imported.
     """
@@ -51,7 +51,7 @@ def load(
     if not weights.exists():
         raise UserError(f"{weights} is missing: the run has no weights yet; `regard train` continues it")
     check_learned(folder)
-    recipe = create_recipe(run, tell)
+    recipe = create_recipe(run, notify)
     # Parameters are ordinary float32 tensors, whatever the caller's default device, default dtype and inference mode.
     with torch.inference_mode(mode=False), torch.device("cpu"), default_dtype(torch.float32), check_model_fits():
         recipe.open(folder)

@@ -4,10 +4,11 @@
 
 A folder belongs to the run whose settings its run.json holds. Training with the same settings resumes it; settings that
 do not affect the parameters (length of training, decoding) may change, and so may the paths of the data, whose content
-is compared instead (regard.recipes.learned_files). A run without a checkpoint has nothing to lose, so other settings may
-take over its folder. Nothing else is ever overwritten. Hidden files (.gitignore, .DS_Store) are ignored and left in place.
+is compared instead (regard.recipes.learned_files). A run without a checkpoint is
+replaced by one with other settings. Nothing else is ever overwritten. Hidden files (.gitignore, .DS_Store) are ignored
+and left in place.
 
-The checksum covers the whole file. To edit the file by hand, remove "checksum"; files of earlier versions have none.
+The checksum covers the whole file. After an intended edit, set "checksum" to the value that the error message states.
 """
 
 import dataclasses
@@ -17,7 +18,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from regard import __version__
 from regard.errors import UserError
 from regard.recipes import learned_files
 from regard.recipes.base.run import Run, find_moved_data, parameter_settings, training_fingerprint
@@ -28,8 +28,8 @@ from regard.system.fingerprints import add_checksum, verify_checksum
 from regard.system.output_files import FOLDERS, check_no_link, claim_folder
 from regard.system.writing import write_atomically
 
-FORMAT_VERSION = 1
-"""Version of the run folder's layout, incremented when older versions of regard cannot read it."""
+FORMAT_VERSION = 2
+"""Version of the run folder's format; folders of another version are refused."""
 _FILE = "run.json"
 _KEYS = {"format_version": int, "recipe": str, "seed": int, "config": dict, "regard": str, "created": str}
 _MAX_SHOWN = 5
@@ -43,7 +43,7 @@ _TRAINING = {"log.jsonl", "tb", "checkpoints", "snapshots", ".model.safetensors.
 def read_run(folder: str | Path) -> Run:
     """Read the run of a folder.
 
-    Raises UserError, naming the file, if it is missing, damaged, or from a newer version.
+    Raises UserError, naming the file, if it is missing, damaged, or of another format version.
     """
     path = Path(folder) / _FILE
     if not path.is_file():
@@ -53,17 +53,15 @@ def read_run(folder: str | Path) -> Run:
         raise UserError(f"{folder} {problem}; create one with `regard train RECIPE --run {folder}`")
     content = _json(path)
     version = content.get("format_version")
-    if isinstance(version, int) and version > FORMAT_VERSION:
-        made_by = f" (regard {content['regard']})" if isinstance(content.get("regard"), str) else ""
+    if type(version) is int and version != FORMAT_VERSION:
+        age, remedy = ("an older", "train it again") if version < FORMAT_VERSION else ("a newer", "update regard")
         raise UserError(
-            f"{path}: has format_version {version}{made_by}, from a newer regard; "
-            f"this one ({__version__}) reads up to {FORMAT_VERSION}"
+            f"{folder} was written by {age} version of regard (format {version}, this one reads {FORMAT_VERSION}): "
+            f"{remedy}"
         )
     for key, kind in _KEYS.items():
         if not isinstance(content.get(key), kind) or isinstance(content[key], bool):
             raise UserError(f"{path}: damaged: {key} must be {kind.__name__}, got {content.get(key)!r}")
-    if version != FORMAT_VERSION:
-        raise UserError(f"{path}: damaged: format_version must be {FORMAT_VERSION}, got {version}")
     if content["recipe"] not in RECIPES:
         hint = "; if it is your own recipe, run its Python file instead of `regard`"
         raise UserError(f"{path}: recipe must be one of {', '.join(RECIPES)}, got {content['recipe']!r}{hint}")
@@ -179,8 +177,8 @@ def _refuse_another(folder: Path, before: Run, now: Run) -> NoReturn:
         raise UserError(f"{folder} holds a run of recipe {before.recipe}, not {now.recipe}; choose another with --run")
     other = find_differences(training_fingerprint(before), training_fingerprint(now))
     given = find_differences(parameter_settings(before), parameter_settings(now))
-    found = {name: pair for name, pair in given.items() if name in other} or find_moved_data(before, now)
-    rows = [f"{name} is {theirs!r} there and {mine!r} here" for name, (theirs, mine) in found.items()]
+    changes = {name: pair for name, pair in given.items() if name in other} or find_moved_data(before, now)
+    rows = [f"{name} is {theirs!r} there and {mine!r} here" for name, (theirs, mine) in changes.items()]
     more = f" (and {len(rows) - _MAX_SHOWN} more)" if len(rows) > _MAX_SHOWN else ""
     raise UserError(
         f"{folder} holds another run of {now.recipe}: {'; '.join(rows[:_MAX_SHOWN])}{more}. "

@@ -52,14 +52,14 @@ class RunResult(NamedTuple):
 
 
 def train(
-    folder: str | Path, run: Run, *, threads: int | None = None, tell: Callable[[str], None] = print
+    folder: str | Path, run: Run, *, threads: int | None = None, notify: Callable[[str], None] = print
 ) -> RunResult:
     """Train a run in its folder, resuming from its last checkpoint if there is one, and evaluate it on its test data.
 
     The precision `auto` becomes the one the run started with, or else the faster one here; run.json records it.
 
     threads: number of CPU threads; torch's default if None.
-    tell:    called with progress messages, on the main process.
+    notify:  called with progress messages, on the main process.
     Raises:  UserError if the folder holds another run, another process trains in it, or the data is not usable or was
              edited since the run started; DirectoryChangedError, after a save, if `folder` now names another directory;
              Diverged at a NaN loss. A folder created for the run is removed if nothing was written to it.
@@ -68,20 +68,20 @@ def train(
         torch.set_num_threads(threads)
     folder = Path(folder)
     with join_process_group(run.config.train.device) as world, cache_named_pipes(), ExitStack() as stack:
-        say = tell if world.is_main else _discard
+        notify = notify if world.is_main else _discard
         requested = run
         run, reason = world.run_on_main(lambda: _resolve_precision(folder, requested, world.device))
         is_resumed = world.run_on_main(lambda: check_claim(folder, run))
-        report = world.run_on_main(lambda: _load_report(folder, run, say) if is_resumed else None)
+        report = world.run_on_main(lambda: _load_report(folder, run, notify) if is_resumed else None)
         if report:
             return RunResult(report if world.is_main else None, is_interrupted=False, was_finished=True)
         directory = world.run_on_main(lambda: stack.enter_context(_lock_folder(folder)))
         if is_resumed:
-            say(f"continuing the run in {folder}")
-        result = _fit(directory, run, world, say, reason=reason)
+            notify(f"continuing the run in {folder}")
+        result = _fit(directory, run, world, notify, reason=reason)
         if result.is_interrupted or not world.is_main:
             return RunResult(None, is_interrupted=result.is_interrupted, was_finished=False)
-        report = _make_report(directory.path, run, result, device=str(world.device), tell=say)
+        report = _make_report(directory.path, run, result, device=str(world.device), notify=notify)
         content = json.dumps(add_checksum(report), indent=2, ensure_ascii=False) + "\n"
         directory.write(lambda root: write_atomically(root / _REPORT, content))
         directory.check("it holds this finished run")
@@ -124,13 +124,13 @@ def _resolve_precision(folder: Path, run: Run, device: torch.device) -> tuple[Ru
     return replace(run, config=config), precision.reason
 
 
-def _fit(directory: RunDirectory, run: Run, world: World, say: Callable[[str], None], *, reason: str) -> Result:
-    recipe = create_recipe(run, say)
-    with record_digests() as seen:
+def _fit(directory: RunDirectory, run: Run, world: World, notify: Callable[[str], None], *, reason: str) -> Result:
+    recipe = create_recipe(run, notify)
+    with record_digests() as digests:
         recipe.check()
     by_ending = getattr(run.config.data, "format", "auto") == "auto"
-    data = summarize(seen, data_paths(run), by_ending=by_ending)
-    is_new = world.run_on_main(lambda: directory.write(lambda root: _claim_with_data(root, run, recipe, data, say)))
+    data = summarize(digests, data_paths(run), by_ending=by_ending)
+    is_new = world.run_on_main(lambda: directory.write(lambda root: _claim_with_data(root, run, recipe, data, notify)))
     check_learned(directory.path)
     if is_new:
         world.run_on_main(lambda: recipe.pretrain(directory.path))
@@ -144,8 +144,8 @@ def _fit(directory: RunDirectory, run: Run, world: World, say: Callable[[str], N
         if is_new and world.is_main and not has_begun(directory.path):
             release(directory.path)
         raise
-    say(_describe(recipe, model))
-    say(f"precision {run.config.train.precision}" + (f": {reason}" if reason else ""))
+    notify(_describe(recipe, model))
+    notify(f"precision {run.config.train.precision}" + (f": {reason}" if reason else ""))
     return fit(
         model,
         batches,
@@ -160,7 +160,7 @@ def _fit(directory: RunDirectory, run: Run, world: World, say: Callable[[str], N
 
 
 def _claim_with_data(
-    folder: Path, run: Run, recipe: Recipe, data: Mapping[str, Content], say: Callable[[str], None]
+    folder: Path, run: Run, recipe: Recipe, data: Mapping[str, Content], notify: Callable[[str], None]
 ) -> bool:
     """Claim the folder after the data has been checked. Return True if training has no checkpoint yet.
 
@@ -171,28 +171,30 @@ def _claim_with_data(
         return True
     check_data(folder, data)
     check_learned(folder)
-    for name, (then, now) in find_moved_data(read_run(folder), run).items():
-        say(f"{name} has moved from {then} to {now}; its content is the same")
+    for name, (before, now) in find_moved_data(read_run(folder), run).items():
+        notify(f"{name} has moved from {before} to {now}; its content is the same")
     claim(folder, run)
     return not any((folder / "checkpoints").glob("step-*"))
 
 
-def _make_report(folder: Path, run: Run, result: Result, *, device: str, tell: Callable[[str], None]) -> dict[str, Any]:
+def _make_report(
+    folder: Path, run: Run, result: Result, *, device: str, notify: Callable[[str], None]
+) -> dict[str, Any]:
     """Return the content of report.json, evaluated with the saved parameters."""
     progress = result.progress
-    trained = load(folder, device=device, tell=tell)
+    trained = load(folder, device=device, notify=notify)
     test = None
     if trained.recipe.has_test():
-        ceiling = trained.recipe.ceiling()
-        test = trained.evaluate() | ({} if ceiling is None else {"ceiling": ceiling})
+        upper_bound = trained.recipe.upper_bound()
+        test = trained.evaluate() | ({} if upper_bound is None else {"upper_bound": upper_bound})
     return {
         "recipe": run.recipe,
         "seed": run.seed,
         "config": to_plain(run.config),
-        "weights": sum(value.numel() for value in trained._model.parameters()),
+        "parameters": sum(value.numel() for value in trained._model.parameters()),
         "training": {
-            "stopped": result.stopped,
-            "chosen": result.chosen,
+            "stop_reason": result.stop_reason,
+            "selected": result.selected,
             "steps": progress.step,
             "epochs": progress.epoch,
             "target_tokens": progress.tokens,
@@ -203,7 +205,7 @@ def _make_report(folder: Path, run: Run, result: Result, *, device: str, tell: C
     }
 
 
-def _load_report(folder: Path, run: Run, say: Callable[[str], None]) -> dict[str, Any] | None:
+def _load_report(folder: Path, run: Run, notify: Callable[[str], None]) -> dict[str, Any] | None:
     """Return the report of a run that is finished with exactly these settings, else None."""
     path = folder / _REPORT
     for name in (_REPORT, "model.safetensors", "log.jsonl"):
@@ -219,10 +221,10 @@ def _load_report(folder: Path, run: Run, say: Callable[[str], None]) -> dict[str
         report = verify_checksum(path, report)
         same = report.get("config") == to_plain(run.config)
         training, test = report.get("training"), report.get("test")
-        if same and not (isinstance(training, dict) and "stopped" in training and isinstance(test, dict | None)):
+        if same and not (isinstance(training, dict) and "stop_reason" in training and isinstance(test, dict | None)):
             raise UserError(f"{path}: damaged: it must hold training and test")
     except UserError as error:
-        say(f"{error}; it is written again")
+        notify(f"{error}; it is written again")
         return None
     return report if same and (folder / "model.safetensors").exists() else None
 
@@ -234,4 +236,4 @@ def _describe(recipe: Recipe, model: nn.Module) -> str:
 
 
 def _discard(_text: str) -> None:
-    """Discard a message: `tell` of processes other than the main one."""
+    """Discard a message: `notify` of processes other than the main one."""

@@ -54,8 +54,8 @@ def peek_option(argv: Sequence[str], name: str) -> str | None:
     return values[-1] if values else None
 
 
-def parse(argv: Sequence[str], own: Own, config: Config, *, max_positionals: int, what: str) -> Parsed[Own, Config]:
-    """Parse a command line. `what` describes the expected positionals in messages.
+def parse(argv: Sequence[str], own: Own, config: Config, *, max_positionals: int, expected: str) -> Parsed[Own, Config]:
+    """Parse a command line. `expected` describes the positionals, for messages.
 
     Raises UserError, naming the nearest option or value, for one that does not exist or is out of range.
     """
@@ -63,7 +63,7 @@ def parse(argv: Sequence[str], own: Own, config: Config, *, max_positionals: int
     settings = _by_path(own) | _by_path(config)
     positionals, options = _split(argv, settings, others=_other_variants(config))
     if len(positionals) > max_positionals:
-        raise UserError(f"{positionals[max_positionals]!r} is one argument too many; expected {what}")
+        raise UserError(f"{positionals[max_positionals]!r} is one argument too many; expected {expected}")
     return Parsed(positionals, _set(own, options), _set(config, options))
 
 

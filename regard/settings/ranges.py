@@ -52,8 +52,8 @@ FractionBelowOne = Annotated[float, Range(0, 1, is_open_above=True)]
 FractionWithin = Annotated[float, Range(0, 1, is_open_below=True, is_open_above=True)]
 Threads = Annotated[int, Range(1, 1_024)]
 Seed = Annotated[int, Range(0, 2**63 - 1)]
-Draws = Annotated[int, Range(0, 10**12)]
-"""Number of random draws, such that three times as many and a million more are still a valid seed."""
+SamplingSeed = Annotated[int, Range(0, 10**12)]
+"""Seed of sampling, such that three times as many and a million more are still a valid seed."""
 
 
 def check_ranges(config: Any) -> None:
@@ -81,6 +81,15 @@ def check_device(name: str) -> None:
         raise UserError(f"device must be auto, cpu, cuda, cuda:1, mps or xpu, got {short_repr(name)}")
 
 
+def short_repr(value: object) -> str:
+    """Return the repr of a value, shortened for a message."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number with more digits than Python writes
+        return "a number of thousands of digits"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 @functools.cache
 def _ranges(cls: type) -> dict[str, tuple[Range, bool]]:
     """Return the range of each field that declares one, and whether it holds whole numbers."""
@@ -99,12 +108,3 @@ def _find_range(annotation: Any) -> tuple[Range, bool] | None:
 
 def _format_number(value: float) -> str:
     return f"{int(value):,}" if isinstance(value, int) or value == int(value) < 1e15 else str(value)
-
-
-def short_repr(value: object) -> str:
-    """Return the repr of a value, shortened for a message."""
-    try:
-        text = repr(value)
-    except ValueError:  # a whole number with more digits than Python writes
-        return "a number of thousands of digits"
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -7,10 +7,6 @@ a union of named variants (dataclasses with a class variable `name`), one of whi
 
 `apply_changes` builds a new configuration only through the dataclasses, so their checks hold wherever the values come
 from, and nothing that a file names is imported or called.
-
-A field added after runs had been written carries metadata {"since": VERSION}, and its default is the earlier behavior.
-It is written only if its value differs from the default, so run.json of older runs is complete, and runs that do not
-use the field keep the same settings.
 """
 
 import ast
@@ -70,19 +66,15 @@ def collect_groups(config: Any, path: str = "") -> list[Group]:
     return [Group(path, inspect.cleandoc(type(config).__doc__ or ""), tuple(own)), *below]
 
 
-def to_plain(config: Any, *, whole: bool = False) -> dict[str, Any]:
-    """Convert a configuration to JSON types: nested dicts, numbers, text, lists; a variant's dict has a `name`.
-
-    Fields with `since` metadata are left out at their default, unless `whole` is True.
-    """
+def to_plain(config: Any) -> dict[str, Any]:
+    """Convert a configuration to JSON types: nested dicts, numbers, text, lists; a variant's dict has a `name`."""
     out: dict[str, Any] = {}
-    later = {} if whole else _later_defaults(type(config))
     for name, annotation in _fields(type(config)):
         value = getattr(config, name)
         if dataclasses.is_dataclass(value):
             variant = {"name": value.name} if variants_of(annotation) else {}
-            out[name] = variant | to_plain(value, whole=whole)
-        elif name not in later or value != later[name]:
+            out[name] = variant | to_plain(value)
+        else:
             out[name] = _to_plain_value(value)
     return out
 
@@ -98,8 +90,7 @@ def apply_changes(
     """Return a copy with some values replaced, given in the form of `to_plain` or as text.
 
     A variant is selected by its name or by a dict with `name`; its other fields have their defaults if the variant
-    changes. `called(path)` returns the name of a setting for messages. With `complete`, every field that `to_plain`
-    always writes must be given, and the others have their defaults.
+    changes. `called(path)` returns the name of a setting for messages. With `complete`, every field must be given.
 
     Raises UserError for an unknown setting, a wrong kind of value, a value out of range or a missing field.
     """
@@ -107,11 +98,10 @@ def apply_changes(
     for name in changes:
         if name not in known:
             raise UserError(f"{called(_join(path, name))} is not a setting{suggest(str(name), known)}")
-    later = _later_defaults(type(config))
-    missing = [name for name in known if name not in changes and name not in later]
+    missing = [name for name in known if name not in changes]
     if complete and missing:
         raise UserError(f"{called(_join(path, missing[0]))} is missing")
-    new = dict(later) if complete else {}
+    new: dict[str, Any] = {}
     for name, value in changes.items():
         at = _join(path, name)
         below, given = _choose_variant(known[name], getattr(config, name), value, called(at))
@@ -183,12 +173,6 @@ def _join(path: str, name: str) -> str:
 def _fields(cls: type) -> tuple[tuple[str, Any], ...]:
     hints = get_type_hints(cls, include_extras=True)
     return tuple((field.name, hints[field.name]) for field in dataclasses.fields(cls) if field.init)
-
-
-@functools.cache
-def _later_defaults(cls: type) -> dict[str, Any]:
-    """Return the defaults of the fields with `since` metadata."""
-    return {field.name: field.default for field in dataclasses.fields(cls) if "since" in field.metadata}
 
 
 @functools.cache

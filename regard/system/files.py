@@ -83,33 +83,6 @@ def read_bytes(path: Path, *, limit: int | None = None) -> bytes:
     return content
 
 
-def _read(path: Path, limit: int | None) -> bytes:
-    status = check_readable(path)
-    size = status.st_size
-    hint = f" ({_VARIABLE} raises this)" if limit is None else ""
-    has_limit = limit is not None or is_limit_set()
-    limit = file_limit() if limit is None else limit
-    if size > limit and not has_limit:  # the size is known, so available memory is the limit
-        limit = available_memory() or size
-        hint = ", since no more memory is available"
-    if size > limit:
-        raise UserError(f"{path}: has {size:,} bytes, more than the {limit:,} that are read{hint}.")
-    try:
-        if is_pipe(status):
-            content = read_pipe(path, status, limit=limit)
-        else:
-            with path.open("rb") as file:
-                content = file.read(size + 1)  # given the limit, Python would allocate that much
-                if len(content) > size:
-                    content += file.read(limit + 1 - len(content))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}.") from error
-    if len(content) > limit:
-        raise UserError(f"{path}: grew beyond {limit:,} bytes while it was read.")
-    check_content(path, content)
-    return content
-
-
 def read_unpacked(path: Path) -> bytes:
     """Return the content of a file or a pipe, decompressed if its first bytes are those of gzip, bzip2 or xz.
 
@@ -157,6 +130,33 @@ class DifferentValues:
 
     def __repr__(self) -> str:
         return f"a key given twice, as {self.first!r} and {self.second!r}"
+
+
+def _read(path: Path, limit: int | None) -> bytes:
+    status = check_readable(path)
+    size = status.st_size
+    hint = f" ({_VARIABLE} raises this)" if limit is None else ""
+    has_limit = limit is not None or is_limit_set()
+    limit = file_limit() if limit is None else limit
+    if size > limit and not has_limit:  # the size is known, so available memory is the limit
+        limit = available_memory() or size
+        hint = ", since no more memory is available"
+    if size > limit:
+        raise UserError(f"{path}: has {size:,} bytes, more than the {limit:,} that are read{hint}.")
+    try:
+        if is_pipe(status):
+            content = read_pipe(path, status, limit=limit)
+        else:
+            with path.open("rb") as file:
+                content = file.read(size + 1)  # given the limit, Python would allocate that much
+                if len(content) > size:
+                    content += file.read(limit + 1 - len(content))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    if len(content) > limit:
+        raise UserError(f"{path}: grew beyond {limit:,} bytes while it was read.")
+    check_content(path, content)
+    return content
 
 
 def _hint_closed_pipe(path: Path) -> str:

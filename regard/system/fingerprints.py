@@ -1,4 +1,8 @@
-"""Checksums of files and their contents, by which damaged files and changed data are found."""
+"""Checksums that reveal damaged files, and digests that reveal changed data. (no torch)
+
+checksum   CRC-32 of a file, or of a JSON object, which carries it
+digest     SHA-256 of each data file that is read, recorded by `record_digests` under the setting that names the file
+"""
 
 import importlib
 import json
@@ -15,6 +19,13 @@ from regard.system.compression import plain_name
 
 _KEY = "checksum"
 _BLOCK = 1 << 20
+_LENGTH = 32
+_MOST = 256
+_LISTED = "listed"
+# Suffixes of files that are not read as delimited text, and the suffix each has in keys.
+_ENDINGS = {".csv": ".csv", ".json": ".json", ".jsonl": ".jsonl", ".ndjson": ".jsonl"}
+_OWN = {"", *_ENDINGS.values()}
+_active: ContextVar[dict[str, str] | None] = ContextVar("regard-data-read", default=None)
 
 
 def compute_checksum(content: object) -> int:
@@ -28,16 +39,14 @@ def add_checksum(content: Any) -> dict[str, Any]:
     return {**content, _KEY: f"{compute_checksum(content):08x}"}
 
 
-def verify_checksum(path: Path, content: Mapping[str, Any], *, required: bool = False) -> dict[str, Any]:
+def verify_checksum(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     """Check the checksum of a JSON object that was read from `path`, and return the object without it.
 
-    Raises:  UserError naming the file if the checksum does not match, or is missing but required.
+    Raises:  UserError naming the file if the checksum does not match or is missing.
     """
     rest = {name: value for name, value in content.items() if name != _KEY}
     if _KEY not in content:
-        if required:
-            raise UserError(f"{path}: damaged: it must hold the checksum of its content")
-        return rest
+        raise UserError(f"{path}: damaged: it must hold the checksum of its content")
     try:
         actual = f"{compute_checksum(rest):08x}"
     except RecursionError:
@@ -46,7 +55,7 @@ def verify_checksum(path: Path, content: Mapping[str, Any], *, required: bool = 
         stored = content[_KEY] if isinstance(content[_KEY], str) else type(content[_KEY]).__name__
         raise UserError(
             f"{path}: damaged, or edited by hand: the checksum of its content is {actual}, but the file has "
-            f"{stored[:20]!r}. Restore the original file; if the change was intended, remove {_KEY!r} from it"
+            f"{stored[:20]!r}. Restore the original file; if the change was intended, set {_KEY!r} to {actual!r}"
         )
     return rest
 
@@ -58,15 +67,6 @@ def file_checksum(path: Path) -> list[int]:
         while block := file.read(_BLOCK):
             total, length = zlib.crc32(block, total), length + len(block)
     return [length, total]
-
-
-_LENGTH = 32
-_MOST = 256
-_LISTED = "listed"
-# Suffixes of files that are not read as delimited text, and the suffix each has in keys.
-_ENDINGS = {".csv": ".csv", ".json": ".json", ".jsonl": ".jsonl", ".ndjson": ".jsonl"}
-_OWN = {"", *_ENDINGS.values()}
-_active: ContextVar[dict[str, str] | None] = ContextVar("regard-data-read", default=None)
 
 
 @contextmanager

@@ -56,9 +56,12 @@ def check_model_fits(*, copies: int = 1) -> Iterator[None]:
 
 
 def _too_large(needed: str, free: int | None, copies: int) -> str:
-    what = "its parameters alone" if copies == 1 else f"its parameters, {copies} times as training keeps them,"
-    there = "this machine has less" if free is None else f"there are {_format_size(free)}"
-    return f"the model does not fit into memory: {what} need {needed}; {there}. Fewer layers or a smaller width help."
+    parameters = "its parameters alone" if copies == 1 else f"its parameters, {copies} times as training keeps them,"
+    available = "this machine has less" if free is None else f"there are {_format_size(free)}"
+    return (
+        f"the model does not fit into memory: {parameters} need {needed}; {available}. Fewer layers or a smaller width "
+        "help."
+    )
 
 
 def _format_size(size: int) -> str:

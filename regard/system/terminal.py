@@ -1,4 +1,4 @@
-"""Escaping of control characters in text that is printed to a terminal. (no torch)"""
+"""Text for a terminal: control characters escaped, long messages shortened, rows as tables. (no torch)"""
 
 import unicodedata
 from collections.abc import Sequence
@@ -9,6 +9,8 @@ _ALLOWED = "\n\t"
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _JOINERS = "\u200c\u200d"
 """Format characters that scripts and emoji need, and that do not move the cursor."""
+_WIDE = 48
+"""Length of a cell above which it does not widen its column."""
 
 
 def escape_text(text: str) -> str:
@@ -30,6 +32,15 @@ def one_line(text: str, *, longest: int = _LONGEST) -> str:
     return f"{line[:half]} [... {len(line) - 2 * half:,} characters ...] {line[-half:]}"
 
 
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Format rows as aligned columns, two spaces apart; a very wide cell does not widen its column."""
+    rows = [[cell.replace("\n", "\\n") for cell in row] for row in rows]  # one line per row
+    columns = list(zip(*rows, strict=True))
+    widths = [max((len(cell) for cell in column if len(cell) <= _WIDE), default=0) for column in columns]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(f"  {line.rstrip()}" for line in lines)
+
+
 class EscapedStream:
     """Wrapper of a terminal's stream that escapes all text; other attributes are those of the stream."""
 
@@ -49,15 +60,3 @@ def _escape_character(character: str) -> str:
     if character in _ALLOWED or character in _JOINERS or unicodedata.category(character) not in _HIDDEN:
         return character
     return character.encode("unicode_escape").decode("ascii")
-
-
-_WIDE = 48
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Format rows as aligned columns, two spaces apart; a very wide cell does not widen its column."""
-    rows = [[cell.replace("\n", "\\n") for cell in row] for row in rows]  # one line per row
-    columns = list(zip(*rows, strict=True))
-    widths = [max((len(cell) for cell in column if len(cell) <= _WIDE), default=0) for column in columns]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join(f"  {line.rstrip()}" for line in lines)

@@ -35,13 +35,12 @@ from regard.system.writing import flush_folder, write_atomically
 from regard.train.progress import Progress
 from regard.train.tensors import publish, read_tensors, write_tensors
 
-FORMAT = 2
-"""Version of the layout; later versions are refused. In version 1 state.json had no checksum."""
+FORMAT = 3
+"""Version of the format; checkpoints of another version are refused."""
 _NAME = re.compile(r"step-(\d{8,})")
 _UNFINISHED = re.compile(r"step-\d{8,}\.(new|old|gone)")
 _SNAPSHOT = re.compile(r"step-(\d{8,})\.safetensors")
-# The last pattern matches temporary files of the safetensors library, which wrote the files in regard 0.2.0.
-_TEMPORARY = re.compile(r"\.step-\d{8,}\.safetensors\.new|\.tmp[0-9A-Za-z]{6}")
+_TEMPORARY = re.compile(r"\.step-\d{8,}\.safetensors\.new")
 _STATE = "state.json"
 _WEIGHTS = "model.safetensors"
 _TENSORS = ("model", "optimizer", "ema")
@@ -226,14 +225,14 @@ class CheckpointStore:
             check_no_link(folder, name)
         state = _read_state(path)
         version = state.get("format")
-        if isinstance(version, int) and version > FORMAT:
+        if type(version) is int and version != FORMAT:
+            age, remedy = ("an older", "train the run again") if version < FORMAT else ("a newer", "update regard")
             raise CheckpointError(
-                f"{path} was written by a newer version of regard: its format is {version}, this version reads formats "
-                f"up to {FORMAT}."
+                f"{path} was written by {age} version of regard (format {version}, this one reads {FORMAT}): {remedy}."
             )
         try:
-            state = verify_checksum(path, state, required=version == FORMAT)
-            if set(state) != {"format", "progress", "settings", "log_bytes", "files"} or version not in (1, FORMAT):
+            state = verify_checksum(path, state)
+            if set(state) != {"format", "progress", "settings", "log_bytes", "files"} or version != FORMAT:
                 raise ValueError("it must hold format, progress, settings, log_bytes and files")
             progress = Progress.from_json(state["progress"])
             settings, log_bytes, checksums = state["settings"], state["log_bytes"], state["files"]
@@ -272,7 +271,7 @@ class CheckpointStore:
 
     def _snapshots_of(self, progress: Progress) -> list[str]:
         """Return the names of the snapshots that are needed to resume, in order."""
-        needed = {*progress.recent, *([progress.best_step] if progress.best_step else [])}
+        needed = {*progress.recent_validations, *([progress.best_step] if progress.best_step else [])}
         return [_snapshot_name(step) for step in sorted(needed)]
 
     def _is_complete(self, folder: Path) -> bool:
@@ -281,6 +280,26 @@ class CheckpointStore:
         except CheckpointError:
             return False
         return True
+
+
+def check_settings(saved: Checkpoint, settings: Mapping[str, Any]) -> None:
+    """Check that a checkpoint was written with the same settings.
+
+    Raises: CheckpointError with each setting that differs.
+    """
+    current = _flatten(json.loads(json.dumps(settings)))
+    previous = _flatten(saved.settings)
+    names = [*previous, *(name for name in current if name not in previous)]
+    changes = [
+        f"{name} was {previous.get(name, 'absent')!r}, is {current.get(name, 'absent')!r}"
+        for name in names
+        if name not in previous or name not in current or previous[name] != current[name]
+    ]
+    if changes:
+        raise CheckpointError(
+            f"{saved.folder} belongs to a run with other settings: {'; '.join(changes)}. "
+            "Use the same settings to resume it, or another folder to start a new run."
+        )
 
 
 def _save(
@@ -394,26 +413,6 @@ def _read_state(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise _DamagedError(f"{path} is damaged: it must hold an object.")
     return state
-
-
-def check_settings(saved: Checkpoint, settings: Mapping[str, Any]) -> None:
-    """Check that a checkpoint was written with the same settings.
-
-    Raises: CheckpointError with each setting that differs.
-    """
-    current = _flatten(json.loads(json.dumps(settings)))
-    previous = _flatten(saved.settings)
-    names = [*previous, *(name for name in current if name not in previous)]
-    changes = [
-        f"{name} was {previous.get(name, 'absent')!r}, is {current.get(name, 'absent')!r}"
-        for name in names
-        if name not in previous or name not in current or previous[name] != current[name]
-    ]
-    if changes:
-        raise CheckpointError(
-            f"{saved.folder} belongs to a run with other settings: {'; '.join(changes)}. "
-            "Use the same settings to resume it, or another folder to start a new run."
-        )
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

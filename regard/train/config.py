@@ -7,13 +7,10 @@ from regard.errors import UserError
 from regard.settings.ranges import Count, FractionBelowOne, Range, check_device, check_ranges
 
 # Settings that may change when a run is resumed: its limits, what it writes, and where it computes.
-_CHANGEABLE = {"steps", "epochs", "minutes", "patience", "log_every", "tensorboard"} | {
-    "checkpoint_every",
-    "checkpoint_minutes",
-    "keep",
-    "compile",
-    "shard",
-    "device",
+_CHANGEABLE = {
+    *("steps", "epochs", "minutes", "patience"),
+    *("log_every", "tensorboard", "checkpoint_every", "checkpoint_minutes", "keep"),
+    *("compile", "shard", "device"),
 }
 
 
@@ -35,7 +32,7 @@ class TrainConfig:
     depends on the speed of the machine, not only on the seed."""
 
     patience: Annotated[int, Range(0, 1_000_000_000)] = 10
-    """Stop after this many validations in a row without a new best score; 0: never."""
+    """Stop after this many validations in a row without a new best score; 0: no limit."""
 
     batch_tokens: Annotated[int, Range(1, 10_000_000)] = 4096
     """Batch size in tokens of the longer side, including padding."""
@@ -45,7 +42,7 @@ class TrainConfig:
     as if they were one batch."""
 
     optimizer: Literal["adamw", "adam"] = "adamw"
-    """adamw: decoupled weight decay; adam: weight decay added to the gradient (L2 penalty)."""
+    """Optimizer. adamw: decoupled weight decay; adam: weight decay added to the gradient (L2 penalty)."""
 
     lr: Annotated[float, Range(1e-12, 100)] = 1e-3
     """Peak learning rate, reached at the end of the warm-up."""
@@ -57,7 +54,7 @@ class TrainConfig:
     """Term added to the denominator of Adam for numerical stability."""
 
     weight_decay: Annotated[float, Range(0, 1_000)] = 0.0
-    """Weight decay of weight matrices; embeddings, biases and norms are not decayed."""
+    """Weight decay, for matrices only; embeddings, biases and norms are not decayed."""
 
     clip: Annotated[float, Range(0, 1e9)] = 1.0
     """Maximum norm of the gradient over all parameters (gradient clipping); 0: no clipping."""
@@ -73,31 +70,31 @@ class TrainConfig:
     """Label smoothing: fraction of each target's probability that is spread over the whole vocabulary."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
-    """bfloat16: matrix products in bfloat16 (autocast), weights and sums in float32; auto: the faster of the two, so
-    results differ between machines. On a CPU with bfloat16 instructions both are timed once per machine (under 0.2 s);
-    on CUDA it is bfloat16 if that is native; elsewhere it is float32. A run records its precision and resumes with
-    it."""
+    """Precision. bfloat16: matrix products in bfloat16 (autocast), parameters and sums in float32; auto: the faster of
+    the two, so results differ between machines. On a CPU with bfloat16 instructions both are timed once per machine
+    (under 0.2 s); on CUDA it is bfloat16 if that is native; elsewhere it is float32. A run records its precision and
+    resumes with it."""
 
     compile: bool = False
-    """Compile the loss with torch.compile: takes minutes at the start, speeds up steps on some machines."""
+    """Compile the loss with torch.compile, which takes minutes at the start and makes steps faster on some machines."""
 
     shard: Literal["ddp", "fsdp", "none"] = "ddp"
-    """Parallelism of several processes (torchrun): ddp: each holds the whole model; fsdp: each holds a shard of every
-    parameter; none: several processes are refused."""
+    """Distributed training with torchrun. ddp: each process holds the whole model; fsdp: each holds a shard of every
+    parameter; none: only one process is allowed."""
 
     device: str = "auto"
-    """Device: auto (an accelerator if there is one), cpu, cuda, cuda:1, mps or xpu."""
+    """Device: cpu, cuda, cuda:1, mps, xpu, or auto (an accelerator if there is one)."""
 
     validate_every: Annotated[int, Range(0, 1_000_000_000)] = 0
     """Steps between validations; 0: after each epoch."""
 
     average: Annotated[int, Range(0, 1_000)] = 5
-    """Number of last validations whose weights are averaged at the end; the average is selected if it scores at least
-    as well as the best weights. 0: no average."""
+    """Number of last validations whose parameters are averaged at the end; the average is used if it scores at least
+    as well as the best parameters. 0: no average."""
 
     ema: FractionBelowOne = 0.0
-    """Decay of an exponential moving average of the weights, which is then validated and saved; 0: none, 0.999 is
-    usual."""
+    """Decay of an exponential moving average (EMA) of the parameters, which is then validated and saved; 0: no EMA;
+    0.999 is usual."""
 
     log_every: Count = 50
     """Steps between lines of the log."""

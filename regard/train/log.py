@@ -25,7 +25,7 @@ class Log:
     """Log of a run folder, a context manager. On ranks other than 0 (`is_enabled` False) it discards everything."""
 
     def __init__(self, folder: Path, *, is_enabled: bool, tensorboard: bool, step: int, log_bytes: int):
-        self._speaks = is_enabled
+        self._is_enabled = is_enabled
         self._tokens, self._seconds = 0, 0.0
         self._console = Console(stderr=True, quiet=not is_enabled, highlight=False, soft_wrap=True)
         self._bar = Bar(
@@ -58,7 +58,7 @@ class Log:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
-        if self._speaks:
+        if self._is_enabled:
             # On a full disk closing may fail too; the first error is the one that is raised.
             for file in (self._file, *([self._board] if self._board else [])):
                 with suppress(OSError) if error else nullcontext():
@@ -66,7 +66,7 @@ class Log:
 
     def size(self) -> int:
         """Return the current length of log.jsonl in bytes, after flushing it."""
-        if not self._speaks:
+        if not self._is_enabled:
             return 0
         self._file.flush()
         return os.fstat(self._file.fileno()).st_size
@@ -77,7 +77,7 @@ class Log:
 
     def record(self, kind: str, progress: Progress, values: Mapping[str, Any]) -> None:
         """Append a line to log.jsonl, and a point to the curve of each numeric value."""
-        if not self._speaks:
+        if not self._is_enabled:
             return
         line = {
             "kind": kind,
@@ -113,10 +113,10 @@ class Log:
 
         fraction: completed fraction of the run, from which the remaining time is estimated.
         """
-        if not self._speaks:
+        if not self._is_enabled:
             return
         self._tokens, self._seconds = self._tokens + tokens, self._seconds + seconds
-        loss, nll, count = progress.unlogged
+        loss, nll, count = progress.log_sums
         rate = self._tokens / max(self._seconds, 1e-9)
         remaining = f"  {_format_time(progress.seconds * (1 - fraction) / fraction)} left" if 0 < fraction < 1 else ""
         position = f"epoch {progress.epoch + 1}  step {progress.step}"

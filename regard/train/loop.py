@@ -42,9 +42,9 @@ class Diverged(UserError):  # noqa: N818  # named like StopIteration
 class Result:
     """Result of a run."""
 
-    stopped: str
+    stop_reason: str
     """Limit that ended the run: steps, epochs, minutes or patience; or interrupted (by a signal, can be resumed)."""
-    chosen: str
+    selected: str
     """Weights in model.safetensors: best, ema (the best of the moving average), average (of the last validations) or
     none."""
     metrics: dict[str, float]
@@ -57,7 +57,7 @@ class Result:
     @property
     def is_interrupted(self) -> bool:
         """True if a signal stopped the run; commands then exit with status 130."""
-        return self.stopped == "interrupted"
+        return self.stop_reason == "interrupted"
 
 
 def fit(
@@ -74,13 +74,13 @@ def fit(
 ) -> Result:
     """Train `model`, or resume a run that was stopped in the same folder. The model ends with the selected weights.
 
-    model        must have loss(batch) and count(batch), see contracts.py; for FSDP also blocks(), the modules that
-                 its loss calls one after the other. It is moved to the device of `config`.
+    model        must have loss(batch) and count(batch), see regard.train.protocols; for FSDP also blocks(), the modules
+                 that its loss calls one after the other. It is moved to the device of `config`.
     folder       receives model.safetensors (the best weights so far, at the end the selected ones), checkpoints/,
                  snapshots/, log.jsonl and tb/. All processes must see it, and only one run may train in it at a time.
                  A RunDirectory is one that the caller has locked.
     validate     returns the metrics of a model in eval mode, without gradients; called on the main process only.
-    metric       the metric that decides; larger is better if `maximize`.
+    metric       the metric that selects the best weights; larger is better if `maximize`.
     fingerprint  the settings of the rest of the run, as JSON, which must be the same when it is resumed. Its entries
                  "seed" and "train" are replaced by `seed` and the settings in `config` that determine the weights.
 
@@ -165,7 +165,7 @@ class _Run:
             if limit or self.is_stopping():
                 break
             self.step()
-        if limit and progress.validated != progress.step and not self.is_stopping():
+        if limit and progress.last_validation != progress.step and not self.is_stopping():
             self.validate()
         result = None if self.is_stopping() or not limit else self.finish(limit)
         return result or self.pause()
@@ -196,7 +196,7 @@ class _Run:
         norm = self.clip()
         if not all(map(math.isfinite, [*totals, norm])):
             self.stop_diverged(rows, totals, norm)
-        lr = learning_rate(config, step=number, done=done, warm_at=progress.warm_at)
+        lr = learning_rate(config, step=number, done=done, warmup_end=progress.warmup_end)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.step()
@@ -207,7 +207,7 @@ class _Run:
         progress.seconds, progress.tokens = seconds, progress.tokens + sums.count
         self.stopping = stop_requests > 0
         new = (sum(totals), nll, sums.count)
-        progress.unlogged = [before + value for before, value in zip(progress.unlogged, new, strict=True)]
+        progress.log_sums = [before + value for before, value in zip(progress.log_sums, new, strict=True)]
         is_line = number % config.log_every == 0
         self.log.record_step(
             progress,
@@ -219,7 +219,7 @@ class _Run:
             is_line=is_line,
         )
         if is_line:
-            progress.unlogged = [0.0, 0.0, 0.0]
+            progress.log_sums = [0.0, 0.0, 0.0]
 
     def plan(self) -> Sequence[tuple[int, ...]]:
         """Return the rows of each batch of the current epoch."""
@@ -317,13 +317,13 @@ class _Run:
     def resume(self) -> tuple[Progress, int]:
         """Load the last checkpoint, and return its progress and the length of its log."""
 
-        def find() -> Checkpoint | None:
+        def load_latest() -> Checkpoint | None:
             check_no_link(self.directory.path, self.weights.name)
             claim_folder(self.directory.path / "tb")
             self.store.clean()
             return self.store.latest()
 
-        saved = self.world.run_on_main(find)
+        saved = self.world.run_on_main(load_latest)
         if saved is None and self.world.run_on_main(self.weights.exists):
             raise CheckpointError(
                 f"{self.weights} holds trained weights, but there is no checkpoint to resume from. To start a new run, "
@@ -354,10 +354,10 @@ class _Run:
 
     def finish(self, limit: str) -> Result | None:
         """Select the final weights; return None if a signal interrupts that."""
-        progress, chosen, metrics, mean = self.progress, "none", {}, {}
-        paths = [self.store.snapshot_path(step) for step in progress.recent]
+        progress, selected, metrics, mean = self.progress, "none", {}, {}
+        paths = [self.store.snapshot_path(step) for step in progress.recent_validations]
         if progress.best_step:
-            chosen, metrics = self.best_kind(), progress.best
+            selected, metrics = self.best_kind(), progress.best
         if len(paths) > 1 and self.config.average > 1:
             self.log.show_status("validating the average")
             mean, mean_metrics = self.validation.measure_mean(paths)
@@ -365,28 +365,30 @@ class _Run:
                 return None
             self.log.note(f"average of the last {len(paths)} validations  {_format_metrics(mean_metrics)}")
             if self.validation.is_at_least(mean_metrics, metrics):
-                chosen, metrics = "average", mean_metrics
-        if chosen == "none":
+                selected, metrics = "average", mean_metrics
+        if selected == "none":
             raise Diverged(
                 f"training ended after step {progress.step}, but {self.validation.metric} was NaN in every validation, "
                 f"so no weights can be selected. {self.divergence_advice()}"
             )
-        if self.world.is_main and chosen == "average":
+        if self.world.is_main and selected == "average":
             self.directory.write(lambda root: write_tensors(root / self.weights.name, mean, ties=self.ties))
         elif self.world.is_main:
             self.store.publish(progress.best_step)
         self.check_directory()  # the other processes wait here until the file exists
-        self.log.record("end", progress, {"stopped": limit, "chosen": chosen, **metrics})
-        selected = f"average of the last {len(paths)} validations" if chosen == "average" else chosen
-        self.log.note(f"Done after step {progress.step} ({limit}); selected: {selected}  {_format_metrics(metrics)}")
+        self.log.record("end", progress, {"stop_reason": limit, "selected": selected, **metrics})
+        description = f"average of the last {len(paths)} validations" if selected == "average" else selected
+        self.log.note(f"Done after step {progress.step} ({limit}); selected: {description}  {_format_metrics(metrics)}")
         load_tensors(self.model, read_tensors(self.weights), origin=str(self.weights))
         self.model.eval()
-        return self.result(limit, chosen, metrics)
+        return self.result(limit, selected, metrics)
 
-    def result(self, stopped: str, chosen: str, metrics: Mapping[str, float]) -> Result:
+    def result(self, stop_reason: str, selected: str, metrics: Mapping[str, float]) -> Result:
         """Return the result of `fit`."""
         progress = Progress.from_json(asdict(self.progress))
-        return Result(stopped=stopped, chosen=chosen, metrics=dict(metrics), progress=progress, weights=self.weights)
+        return Result(
+            stop_reason=stop_reason, selected=selected, metrics=dict(metrics), progress=progress, weights=self.weights
+        )
 
     def best_kind(self) -> str:
         """Return the name of the best validated weights."""

@@ -1,4 +1,4 @@
-"""The optimizer and its learning-rate schedule.
+"""The optimizer, its state by names of parameters, and the learning-rate schedule.
 
 lr(step) = peak * min(step / warmup, decay(step))
 """
@@ -63,24 +63,24 @@ def load_optimizer_tensors(
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-def _trainable_parameters(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters that require gradients, by name, tied ones once."""
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-
-
-def learning_rate(config: TrainConfig, *, step: int, done: float, warm_at: float) -> float:
+def learning_rate(config: TrainConfig, *, step: int, done: float, warmup_end: float) -> float:
     """Return the learning rate of step number `step` (from 1).
 
     done:    completed fraction of the run.
-    warm_at: value of `done` at the end of the warm-up, where the decay begins.
+    warmup_end: value of `done` at the end of the warm-up, where the decay begins.
     """
     if step <= config.warmup:
         return config.lr * (step / config.warmup)
     if config.schedule == "inverse_sqrt":
         return config.lr * math.sqrt(max(config.warmup, 1) / step)
-    decayed = min(max((done - warm_at) / (1 - warm_at), 0.0), 1.0) if warm_at < 1 else 1.0
+    decayed = min(max((done - warmup_end) / (1 - warmup_end), 0.0), 1.0) if warmup_end < 1 else 1.0
     if config.schedule == "cosine":
         return config.lr * (1 + math.cos(math.pi * decayed)) / 2
     if config.schedule == "linear":
         return config.lr * (1 - decayed)
     return config.lr
+
+
+def _trainable_parameters(model: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters that require gradients, by name, tied ones once."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}

@@ -208,7 +208,7 @@ def _seconds(machine: dict[str, Any]) -> tuple[dict[str, float] | None, str]:
 def _read(path: Path, machine: dict[str, Any]) -> dict[str, float]:
     """Return the seconds saved in a file. Raises ValueError if it is damaged or of another machine."""
     content = read_json(path, limit=_LIMIT)
-    seconds = verify_checksum(path, content, required=True).get("seconds") if isinstance(content, dict) else None
+    seconds = verify_checksum(path, content).get("seconds") if isinstance(content, dict) else None
     if not isinstance(seconds, dict) or content.get("machine") != machine or set(seconds) != set(PRECISIONS):
         raise UserError(f"{path}: must hold this machine and the seconds of each precision")
     if not all(isinstance(value, float) and math.isfinite(value) and value > 0 for value in seconds.values()):

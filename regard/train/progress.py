@@ -8,30 +8,6 @@ from typing import Any
 from regard.train.config import TrainConfig
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and _is_number(value) and 0 <= value < math.inf
-
-
-_COUNTS = ("step", "epoch", "position", "tokens", "validated", "best_step", "stale")
-_RULES: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(_COUNTS, _is_count),
-    "seconds": _is_time,
-    "warm_at": _is_time,
-    "recent": lambda value: isinstance(value, list) and all(map(_is_count, value)),
-    "best": lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
-    "unlogged": lambda value: isinstance(value, list) and len(value) == 3 and all(map(_is_number, value)),
-}
-"""Check of each value, as JSON holds it."""
-
-
 @dataclass(kw_only=True)
 class Progress:
     """Progress of a run. The loop updates it in place; every checkpoint contains it."""
@@ -46,19 +22,19 @@ class Progress:
     """Training time, including that before the run was resumed."""
     tokens: int = 0
     """Number of target tokens trained on."""
-    warm_at: float = 0.0
+    warmup_end: float = 0.0
     """Completed fraction of the run at the end of the warm-up."""
-    validated: int = 0
+    last_validation: int = 0
     """Step of the last validation; 0 before the first."""
-    recent: list[int] = field(default_factory=list)
+    recent_validations: list[int] = field(default_factory=list)
     """Steps of the last validations, oldest first, whose weights are saved."""
     best_step: int = 0
     """Step of the best validation; 0 before the first."""
     best: dict[str, float] = field(default_factory=dict)
     """Metrics of the best validation."""
-    stale: int = 0
+    validations_since_best: int = 0
     """Number of validations since the best one."""
-    unlogged: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    log_sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     """Sums of loss and of negative log-likelihood, and number of tokens, since the last line of the log."""
 
     @classmethod
@@ -67,12 +43,16 @@ class Progress:
         names = [entry.name for entry in fields(cls)]
         if not isinstance(values, Mapping) or set(values) != set(names):
             raise ValueError(f"progress must hold {', '.join(names)}")
-        for name, is_valid in _RULES.items():
+        for name, (is_valid, rule) in _RULES.items():
             if not is_valid(values[name]):
-                raise ValueError(f"progress.{name} cannot be {str(values[name])[:60]}")
-        steps = [*values["recent"], values["best_step"], values["validated"]]
-        if max(steps) > values["step"] or values["recent"] != sorted(set(values["recent"])):
-            raise ValueError("progress names validations of later steps, or not in order")
+                raise ValueError(f"progress.{name} must be {rule}, got {str(values[name])[:60]}")
+        steps = [*values["recent_validations"], values["best_step"], values["last_validation"]]
+        if max(steps) > values["step"]:
+            raise ValueError(f"progress must hold no validation after step {values['step']}, got {max(steps)}")
+        if values["recent_validations"] != sorted(set(values["recent_validations"])):
+            raise ValueError(
+                f"progress.recent_validations must be in increasing order, got {str(values['recent_validations'])[:60]}"
+            )
         return cls(**{name: values[name] for name in names})
 
     def to_json(self) -> dict[str, Any]:
@@ -107,7 +87,7 @@ class Progress:
         if self.position >= batches:
             self.epoch, self.position = self.epoch + 1, 0
         if self.step == config.warmup:
-            self.warm_at = self.completed_fraction(config, batches=batches)
+            self.warmup_end = self.completed_fraction(config, batches=batches)
 
     def limit_reached(self, config: TrainConfig) -> str | None:
         """Return the limit that is reached, "steps", "epochs", "minutes" or "patience", or None."""
@@ -115,13 +95,13 @@ class Progress:
             "steps": config.steps is not None and self.step >= config.steps,
             "epochs": config.epochs is not None and self.epoch >= config.epochs,
             "minutes": config.minutes is not None and self.seconds >= 60 * config.minutes,
-            "patience": config.patience > 0 and self.stale >= config.patience,
+            "patience": config.patience > 0 and self.validations_since_best >= config.patience,
         }
         return next((name for name, is_reached in reached.items() if is_reached), None)
 
     def is_validation_due(self, config: TrainConfig) -> bool:
         """Return True if a validation is due before the next step."""
-        if self.step == self.validated:
+        if self.step == self.last_validation:
             return False
         return self.step % config.validate_every == 0 if config.validate_every else self.position == 0
 
@@ -129,13 +109,13 @@ class Progress:
         """Record a validation of the current weights. Return True if they are the best so far; NaN never is.
 
         Of equal scores the later weights are the best (trained longer), but patience is not reset.
-        The steps of the last `window` validations stay in `recent`.
+        The steps of the last `window` validations stay in `recent_validations`.
         """
-        self.validated = self.step
-        self.recent = [*self.recent, self.step][-window:]
+        self.last_validation = self.step
+        self.recent_validations = [*self.recent_validations, self.step][-window:]
         score, best = metrics[metric], self.best.get(metric)
         improved = is_better(score, best, maximize=maximize)
-        self.stale = 0 if improved else self.stale + 1
+        self.validations_since_best = 0 if improved else self.validations_since_best + 1
         if improved or score == best:
             self.best_step, self.best = self.step, dict(metrics)
         return self.best_step == self.step
@@ -146,3 +126,29 @@ def is_better(value: float, than: float | None, *, maximize: bool) -> bool:
     if math.isnan(value) or than is None:
         return not math.isnan(value)
     return value > than if maximize else value < than
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and _is_number(value) and 0 <= value < math.inf
+
+
+_COUNTS = ("step", "epoch", "position", "tokens", "last_validation", "best_step", "validations_since_best")
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(_COUNTS, (_is_count, "a whole number of at least 0")),
+    **dict.fromkeys(("seconds", "warmup_end"), (_is_time, "a finite number of at least 0")),
+    "recent_validations": (lambda value: isinstance(value, list) and all(map(_is_count, value)), "a list of steps"),
+    "best": (lambda value: isinstance(value, dict) and all(map(_is_number, value.values())), "numbers by name"),
+    "log_sums": (
+        lambda value: isinstance(value, list) and len(value) == 3 and all(map(_is_number, value)),
+        "a list of three numbers",
+    ),
+}
+"""Check of each value, as JSON holds it, and the rule in words."""

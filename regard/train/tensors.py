@@ -1,4 +1,7 @@
-"""Safetensors files of parameters and optimizer states: checked, written whole, and loaded into modules."""
+"""Tensors of modules and optimizers: read from and written to safetensors files, and loaded into modules.
+
+Files are written whole, with a checksum that is verified when they are read. Tied tensors are stored once.
+"""
 
 import json
 import math
@@ -85,26 +88,6 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise UserError(
             f"{path} is damaged or not a safetensors file: {str(error) or type(error).__name__}."
         ) from error
-
-
-def _check(path: Path) -> None:
-    """Raise ValueError if the file has a checksum that does not match its content."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        check_content(path, file.read(_START))
-        file.seek(0)
-        length = int.from_bytes(file.read(8), "little")
-        if not 2 <= length <= min(size - 8, _MAX_HEADER):
-            raise ValueError(f"its header claims {length:,} bytes, but the file has {size:,}")
-        entries = json.loads(file.read(length))
-        expected = entries.pop(_METADATA, {}).get(_CHECKSUM)
-        if expected is None:
-            return
-        checksum = compute_checksum(entries)
-        while block := file.read(_BLOCK):
-            checksum = zlib.crc32(block, checksum)
-    if expected != f"{checksum:08x}":
-        raise ValueError("its checksum is not that of its content")
 
 
 def save_weights(path: Path, model: nn.Module) -> None:
@@ -201,6 +184,26 @@ def publish(source: Path, path: Path) -> None:
             file.seek(0)
             copy.seek(0)
             shutil.copyfileobj(file, copy)
+
+
+def _check(path: Path) -> None:
+    """Raise ValueError if the file has a checksum that does not match its content."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        check_content(path, file.read(_START))
+        file.seek(0)
+        length = int.from_bytes(file.read(8), "little")
+        if not 2 <= length <= min(size - 8, _MAX_HEADER):
+            raise ValueError(f"its header claims {length:,} bytes, but the file has {size:,}")
+        entries = json.loads(file.read(length))
+        expected = entries.pop(_METADATA, {}).get(_CHECKSUM)
+        if expected is None:
+            return
+        checksum = compute_checksum(entries)
+        while block := file.read(_BLOCK):
+            checksum = zlib.crc32(block, checksum)
+    if expected != f"{checksum:08x}":
+        raise ValueError("its checksum is not that of its content")
 
 
 def _copy_file_range(file: BinaryIO, copy: BinaryIO) -> bool:

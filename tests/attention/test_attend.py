@@ -100,7 +100,7 @@ def test_select_reorders_rows_and_their_mask():
     close(attend(query[index], memory.select(index)), attend(query, memory)[index])
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_attend_refuses_inputs_that_do_not_fit():
     query, keys, values = torch.randn(3, 5), torch.randn(4, 5), torch.randn(4, 2)
     with pytest.raises(ValueError, match="4 keys and 3 values"):
@@ -153,24 +153,24 @@ def test_soft_refuses_a_beta_that_is_not_positive(beta):
 )
 def test_auto_follows_the_table(monkeypatch, sizes, dtype, has_products, kernel):
     monkeypatch.setattr(table, "has_half_products", lambda dtype: has_products)
-    (queries, keys), ran = sizes, []
+    (queries, keys), used = sizes, []
     for name, module in KERNELS.items():
-        monkeypatch.setattr(module, "read", lambda _, name=name: ran.append(name) or torch.zeros(queries, 2))
+        monkeypatch.setattr(module, "read", lambda _, name=name: used.append(name) or torch.zeros(queries, 2))
     attend(torch.randn(queries, 5, dtype=dtype), (torch.randn(keys, 5, dtype=dtype), torch.randn(keys, 2, dtype=dtype)))
-    assert ran == [kernel]
+    assert used == [kernel]
 
 
 @pytest.mark.parametrize("kernel", ["reference", "products", "sdpa"])
 def test_nan_is_reported_with_its_index(kernel):
     query, keys, values = torch.randn(2, 3, 5), torch.randn(2, 4, 5), torch.randn(2, 4, 2)
-    spoilt = keys.clone()
-    spoilt[1, 2, 3] = math.nan
+    invalid = keys.clone()
+    invalid[1, 2, 3] = math.nan
     with pytest.raises(ValueError, match=r"keys must be finite where not masked, got nan at \(1, 2, 3\) \(1 such"):
-        attend(query, (spoilt, values), kernel=kernel)
-    wrong = values.clone()
-    wrong[0, 3, 1] = math.nan
+        attend(query, (invalid, values), kernel=kernel)
+    invalid_values = values.clone()
+    invalid_values[0, 3, 1] = math.nan
     with pytest.raises(ValueError, match=r"values must be finite where not masked, got nan at \(0, 3, 1\)"):
-        attend(query, (keys, wrong), kernel=kernel)
+        attend(query, (keys, invalid_values), kernel=kernel)
 
 
 READS = [
@@ -231,13 +231,13 @@ def test_values_of_size_zero_do_not_change_weights(kernel, score):
 def test_products_of_masked_keys_may_overflow(kernel):
     query = torch.randn(2, 3, 5).index_fill(1, torch.tensor([2]), 1e30).requires_grad_()
     keys, values = torch.randn(2, 4, 5).index_fill(1, torch.tensor([3]), 1e30).requires_grad_(), torch.randn(2, 4, 2)
-    shown = torch.tensor([True, True, True, False]).expand(3, 4).clone()
-    shown[2] = False
-    out = attend(query, (keys, values), mask=dense(shown), kernel=kernel)
+    allowed = torch.tensor([True, True, True, False]).expand(3, 4).clone()
+    allowed[2] = False
+    out = attend(query, (keys, values), mask=dense(allowed), kernel=kernel)
     gradients = torch.autograd.grad(out.square().sum(), (query, keys))
-    whole = attend(query[:, :2], (keys[:, :3], values[:, :3]), kernel="reference")
-    close(out[:, :2], whole)
-    for gradient, expected in zip(gradients, torch.autograd.grad(whole.square().sum(), (query, keys)), strict=True):
+    unmasked = attend(query[:, :2], (keys[:, :3], values[:, :3]), kernel="reference")
+    close(out[:, :2], unmasked)
+    for gradient, expected in zip(gradients, torch.autograd.grad(unmasked.square().sum(), (query, keys)), strict=True):
         close(gradient, expected)
 
 
@@ -246,12 +246,12 @@ def test_masked_keys_and_values_have_no_effect_whatever_their_numbers(kernel, sc
     query, keys, values = torch.randn(2, 3, 5), torch.randn(2, 4, 5), torch.randn(2, 4, 2)
     query[1, 0], keys[0, 3], keys[1, 1:] = torch.inf, torch.nan, 1e30
     values[0, 3], values[1, 1:] = -torch.inf, torch.nan
-    shown = torch.ones(2, 3, 4, dtype=torch.bool)
-    shown[0, :, 3], shown[1, :, 1:], shown[1, 0] = False, False, False
-    bias = torch.randn(2, 3, 4).masked_fill(~shown, torch.inf)
+    allowed = torch.ones(2, 3, 4, dtype=torch.bool)
+    allowed[0, :, 3], allowed[1, :, 1:], allowed[1, 0] = False, False, False
+    bias = torch.randn(2, 3, 4).masked_fill(~allowed, torch.inf)
     tensors = [tensor.requires_grad_() for tensor in (query, keys, values, bias)]
     plain = [tensor.detach().nan_to_num(0, 0, 0).requires_grad_() for tensor in tensors]
-    options = {"score": score(), "choose": Soft(1.5, learn=True), "mask": dense(shown), "kernel": kernel}
+    options = {"score": score(), "choose": Soft(1.5, learn=True), "mask": dense(allowed), "kernel": kernel}
     outs = [attend(q, (k, v), bias=b, **options) for q, k, v, b in (tensors, plain)]
     assert not outs[0][1, 0].any()
     close(*outs)
@@ -260,17 +260,17 @@ def test_masked_keys_and_values_have_no_effect_whatever_their_numbers(kernel, sc
         torch.autograd.grad(out.square().sum(), [*own, *learned])
         for out, own in zip(outs, (tensors, plain), strict=True)
     )
-    for got, right in zip(actual, expected, strict=True):
-        close(got, right)
+    for gradient, reference in zip(actual, expected, strict=True):
+        close(gradient, reference)
 
 
 @each_kernel
 def test_numbers_that_are_read_must_be_finite(kernel, score):
     query, keys, values = torch.randn(3, 5), torch.randn(4, 5), torch.randn(4, 2)
     options = {"score": score(), "mask": causal(), "kernel": kernel}
-    spoilt = values.index_fill(0, torch.tensor([3]), torch.inf)
+    invalid = values.index_fill(0, torch.tensor([3]), torch.inf)
     with pytest.raises(ValueError, match=r"values must be finite where not masked, got inf at \(3, 0\)"):
-        attend(query, (keys, spoilt), **options)
+        attend(query, (keys, invalid), **options)
     with pytest.raises(ValueError, match=r"query must be finite where not masked, got nan at \(0, 0\)"):
         attend(query * torch.nan, (keys, values), **options)
     with pytest.raises(ValueError, match=r"bias must be finite, or -inf to hide a pair, .* got inf at \(1, 2\)"):
@@ -296,7 +296,7 @@ def test_capped_scores_that_overflow_are_refused():
         attend(query, (keys, torch.randn(2, 3)), score=SoftCap(Dot(), 2.0))
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_attend_refuses_arguments_that_are_not_a_memory():
     query, keys, values = torch.randn(3, 5), torch.randn(4, 5), torch.randn(4, 2)
     with pytest.raises(TypeError, match=r"memory must be a Memory or a pair \(keys, values\), got Tensor"):

@@ -30,15 +30,15 @@ def test_sum_aligns_axes_from_the_left():
 def test_sum_reads_as_the_sum_of_tensors():
     query, keys = torch.randn(2, 3, 5), torch.randn(2, 7, 5)
     left, right = torch.randn(3, 7), torch.randn(2, 1, 7)
-    together = attend(query, (keys, keys), bias=TensorBias(left) + TensorBias(right))
-    close(together, attend(query, (keys, keys), bias=left + right))
+    summed = attend(query, (keys, keys), bias=TensorBias(left) + TensorBias(right))
+    close(summed, attend(query, (keys, keys), bias=left + right))
 
 
 def test_sum_has_diagonals_if_both_have():
     positions = Positions(3, 5, CPU)
-    both = Alibi(2) + RelativeBias(2)
-    assert torch.equal(both.diagonals(positions), Alibi(2).diagonals(positions))
-    assert both.diagonals(positions, torch.float64).dtype == torch.float64
+    total = Alibi(2) + RelativeBias(2)
+    assert torch.equal(total.diagonals(positions), Alibi(2).diagonals(positions))
+    assert total.diagonals(positions, torch.float64).dtype == torch.float64
     assert (Alibi(2) + TensorBias(torch.zeros(3, 5))).diagonals(positions) is None
     assert (TensorBias(torch.zeros(3, 5)) + Alibi(2)).diagonals(positions) is None
 
@@ -56,7 +56,7 @@ def test_parameters_of_a_sum_are_those_of_both():
     assert [name for name, _ in (RelativeBias(2) + Alibi(2)).named_parameters()] == ["left.table"]
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_wrong_biases_are_refused():
     with pytest.raises(TypeError, match="bias must be a Bias or a floating-point tensor, got list"):
         TensorBias([[0.0]])
@@ -79,13 +79,13 @@ def test_tensor_bias_refuses_another_size_or_device():
 def test_masked_infinities_of_a_bias_do_not_reach_the_gradient_of_beta(kernel):
     bias = torch.zeros(3, 4)
     bias[0, 1], bias[:, 3], bias[2] = torch.inf, torch.nan, -torch.inf
-    shown = torch.ones(3, 4, dtype=torch.bool)
-    shown[0, 1], shown[:, 3] = False, False
+    allowed = torch.ones(3, 4, dtype=torch.bool)
+    allowed[0, 1], allowed[:, 3] = False, False
     choose, score = Soft(2.0, learn=True), Additive(5, 5, 3)
     query, memory = torch.randn(3, 5), (torch.randn(4, 5), torch.randn(4, 2))
     outs = [
         attend(
-            query, memory, score=score, choose=choose, mask=dense(shown & (bias > -torch.inf)), bias=b, kernel=kernel
+            query, memory, score=score, choose=choose, mask=dense(allowed & (bias > -torch.inf)), bias=b, kernel=kernel
         )
         for b in (bias, None)
     ]

@@ -87,16 +87,16 @@ def test_mask_broadcasts(choose):
 
 @fixed
 def test_masking_a_key_equals_removing_it(choose):
-    kept = [0, 1, 2, 4, 6]
-    scores, allowed = make_scores(), torch.tensor([j in kept for j in range(KEYS)])
+    unmasked = [0, 1, 2, 4, 6]
+    scores, allowed = make_scores(), torch.tensor([j in unmasked for j in range(KEYS)])
     weighting = torch.randn(KEYS, dtype=torch.float64)
-    hidden, removed = scores.clone().requires_grad_(), scores[..., kept].clone().requires_grad_()
-    few, fewer = choose(hidden, allowed[None]), choose(removed, None)
-    close(few[..., kept], fewer)
-    if fewer.requires_grad:
-        (few * weighting).sum().backward()
-        (fewer * weighting[kept]).sum().backward()
-        close(hidden.grad[..., kept], removed.grad)
+    hidden, removed = scores.clone().requires_grad_(), scores[..., unmasked].clone().requires_grad_()
+    masked_weights, removed_weights = choose(hidden, allowed[None]), choose(removed, None)
+    close(masked_weights[..., unmasked], removed_weights)
+    if removed_weights.requires_grad:
+        (masked_weights * weighting).sum().backward()
+        (removed_weights * weighting[unmasked]).sum().backward()
+        close(hidden.grad[..., unmasked], removed.grad)
         assert hidden.grad[..., [3, 5]].abs().max() == 0
 
 
@@ -128,8 +128,8 @@ def test_weights_have_the_dtype_of_the_scores(choose, dtype):
 def test_half_precision_is_computed_in_float32(choose):
     scores = make_scores(torch.bfloat16)
     exact = choose(scores.float(), None)
-    got = choose(scores, None)
-    assert (got.float() - exact).abs().max() <= 2**-8
+    actual = choose(scores, None)
+    assert (actual.float() - exact).abs().max() <= 2**-8
 
 
 @every
@@ -172,10 +172,10 @@ def test_beta_may_differ_between_queries_in_tiles_too(make, learn):
     scores, allowed = make_scores(), make_allowed()
     choose = make(beta=torch.rand(QUERIES, 1) + 0.5, learn=learn)
     (beta,) = (module.beta for module in choose.modules() if isinstance(module, Soft))
-    whole = choose(scores, allowed)
-    close(whole, make()(scores * beta, allowed))
+    untiled = choose(scores, allowed)
+    close(untiled, make()(scores * beta, allowed))
     tile = choose.tile(2, 4)(scores[:, 2:4], allowed[:, 2:4])
-    close(tile, whole[:, 2:4])
+    close(tile, untiled[:, 2:4])
     if learn:
         tile[..., 5].sum().backward()
         (log_beta,) = choose.parameters()
@@ -190,18 +190,18 @@ def test_best_keys_are_the_first_of_equal_scores(num_keys, k, kinds):
     scores = torch.randint(0, kinds, (2, 13, num_keys)).float()
     scores[:, 3] = float("-inf")
     scores[:, 5:] = torch.where(torch.rand(num_keys) < 0.9, float("-inf"), scores[:, 5:])
-    got = best_keys(scores, k)
-    assert got.shape == (2, 13, min(k, num_keys))
+    actual = best_keys(scores, k)
+    assert actual.shape == (2, 13, min(k, num_keys))
     ranked = scores.sort(dim=-1, descending=True, stable=True).indices[..., :k]
-    assert torch.equal(got.sort(-1).values, ranked.sort(-1).values)
+    assert torch.equal(actual.sort(-1).values, ranked.sort(-1).values)
 
 
 def test_best_keys_rank_nan_first():
     scores = torch.tensor([[1.0, torch.nan, 3.0, 2.0, torch.nan]])
     assert set(best_keys(scores, 3)[0].tolist()) >= {1, 4}
-    spoilt = torch.full((2, 600), 0.5)
-    spoilt[0, 130], spoilt[1, 7:] = torch.nan, torch.nan
+    invalid = torch.full((2, 600), 0.5)
+    invalid[0, 130], invalid[1, 7:] = torch.nan, torch.nan
     for k in (1, 2, 100):
-        index = best_keys(spoilt, k)
+        index = best_keys(invalid, k)
         assert index.max() < 600
-        assert spoilt.gather(-1, index).isnan().any(-1).all()
+        assert invalid.gather(-1, index).isnan().any(-1).all()

@@ -38,7 +38,7 @@ def test_parameters_of_a_feature_module_get_gradients():
     assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in score.parameters())
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_features_refuse_negative_numbers_and_unequal_sizes():
     query, keys = torch.randn(5, 7), torch.randn(11, 7)
     with pytest.raises(ValueError, match="features must not be negative, got -"):
@@ -59,7 +59,7 @@ def test_random_features_estimate_the_exponential_of_scaled_products():
     dim = 3
     query, keys = torch.randn(5, dim).double() / 2, torch.randn(7, dim).double() / 2
     scores = torch.stack([RandomFeatures(dim, 20_000, seed=seed).double()(query, keys) for seed in range(5)]).mean(0)
-    # Known up to a factor a query: the first key sets it.
+    # Determined up to a factor per query, which the first key fixes.
     exact = (query @ keys.T / math.sqrt(dim)).exp()
     ratio = (scores / scores[:, :1]) / (exact / exact[:, :1])
     torch.testing.assert_close(ratio, torch.ones(5, 7).double(), rtol=0, atol=0.02)
@@ -70,9 +70,10 @@ def test_error_decreases_with_the_number_of_random_features():
     exact = attention_weights(query, (keys, keys), mask=causal())
 
     def error(count: int) -> float:
-        tries = [RandomFeatures(11, count, seed=seed).double() for seed in range(7)]
+        scores = [RandomFeatures(11, count, seed=seed).double() for seed in range(7)]
         estimates = [
-            attention_weights(query, (keys, keys), score=score, choose=Proportional(), mask=causal()) for score in tries
+            attention_weights(query, (keys, keys), score=score, choose=Proportional(), mask=causal())
+            for score in scores
         ]
         return float(torch.stack([(weights - exact).abs().mean() for weights in estimates]).mean())
 

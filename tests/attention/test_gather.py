@@ -48,8 +48,8 @@ def make_inputs(
         for leading, size in zip(SHAPES[shape], ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)), strict=True)
     ]
     query, keys, values = tensors
-    seen = MASKS[mask]
-    return prepare_inputs(query, (keys, values), score=SCORES[score].double(), choose=choose, mask=seen, bias=bias)
+    options = {"score": SCORES[score].double(), "choose": choose, "mask": MASKS[mask], "bias": bias}
+    return prepare_inputs(query, (keys, values), **options)
 
 
 def run_both(read: AttentionInputs, *more: Tensor) -> list[list[Tensor]]:
@@ -66,8 +66,8 @@ def run_both(read: AttentionInputs, *more: Tensor) -> list[list[Tensor]]:
 
 
 def check_equal(read: AttentionInputs, *more: Tensor) -> None:
-    for expected, got in zip(*run_both(read, *more), strict=True):
-        close(got, expected)
+    for expected, actual in zip(*run_both(read, *more), strict=True):
+        close(actual, expected)
 
 
 @tiled
@@ -92,13 +92,13 @@ def test_gather_supports_grouped_heads_and_broadcasting(monkeypatch, shape, tile
 @tiled
 def test_gather_adds_biases(monkeypatch, tile):
     monkeypatch.setattr(gather, "TILE", tile)
-    given = torch.randn(HEADS, QUERIES, KEYS, dtype=D)[None]
-    given[..., 2] = float("-inf")
-    given[:, :, 3] = float("-inf")
-    given.requires_grad_()
+    bias = torch.randn(HEADS, QUERIES, KEYS, dtype=D)[None]
+    bias[..., 2] = float("-inf")
+    bias[:, :, 3] = float("-inf")
+    bias.requires_grad_()
     shaw = ShawBias(DIM, max_distance=3).double()
     for choose in CHOICES.values():
-        check_equal(make_inputs(choose, mask="causal", bias=given), given)
+        check_equal(make_inputs(choose, mask="causal", bias=bias), bias)
         check_equal(make_inputs(choose, bias=shaw), *shaw.parameters())
 
 
@@ -130,8 +130,8 @@ def test_reinforce_records_every_tile_once(monkeypatch, tile):
         loss = (cost + sampled.surrogate(cost, baseline=1.5)).sum()
         results.append([out, log_prob, *torch.autograd.grad(loss, (read.query, read.keys, read.values))])
         assert len(sampled.log_probs) == 1
-    for expected, got in zip(*results, strict=True):
-        close(got, expected)
+    for expected, actual in zip(*results, strict=True):
+        close(actual, expected)
 
 
 @pytest.mark.parametrize("choose", [Hard(), TopK(3)])
@@ -209,8 +209,8 @@ def test_second_derivatives_are_those_of_the_formula(choose, shape):
         torch.manual_seed(3)
         first = torch.autograd.grad(kernel.read(read).sin().sum(), leaves, create_graph=True)
         results.append(torch.autograd.grad(sum(g.square().sum() for g in first), leaves))
-    for expected, got in zip(*results, strict=True):
-        close(got, expected)
+    for expected, actual in zip(*results, strict=True):
+        close(actual, expected)
 
 
 def test_gather_reads_a_mapped_memory():

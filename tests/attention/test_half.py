@@ -68,9 +68,9 @@ def test_errors_under_autocast_are_those_of_fused_attention(kernel):
     tensors = draw(torch.bfloat16, 16)
     exact = results(fused(False), [x.double() for x in tensors])
     theirs = errors(results(fused(False), tensors), exact)
-    for given in (tensors, [x.float() for x in tensors]):
+    for arguments in (tensors, [x.float() for x in tensors]):
         with torch.autocast("cpu", torch.bfloat16):
-            actual = results(lambda q, k, v: attend(q, (k, v), kernel=kernel), given)
+            actual = results(lambda q, k, v: attend(q, (k, v), kernel=kernel), arguments)
         assert actual[0].dtype == torch.bfloat16
         assert all(ours <= 1.5 * bound for ours, bound in zip(errors(actual, exact), theirs, strict=True))
 
@@ -87,9 +87,9 @@ def test_masks_biases_and_beta_keep_scores_accurate(kernel, beta):
             lambda q, k, v, b, rule=choose, name=name: attend(
                 q, (k, v), mask=mask, bias=TensorBias(b), choose=rule, kernel=name
             ),
-            [*given, gradient.to(given[0].dtype)],
+            [*arguments, gradient.to(arguments[0].dtype)],
         )
-        for given, choose, name in (
+        for arguments, choose, name in (
             ([*tensors, bias], Soft(beta), kernel),
             (
                 [x.double() for x in (*tensors, bias)],

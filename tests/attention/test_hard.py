@@ -56,8 +56,8 @@ def test_straight_through_has_the_gradient_of_softmax(temperature):
     scores = torch.randn(5, 7, dtype=D, requires_grad=True)
     weighting = torch.randn(5, 7, dtype=D)
     weights = Hard(temperature=temperature)(scores)
-    got = torch.autograd.grad((weights * weighting).sum(), scores)
-    close(got[0], torch.autograd.grad(((scores / temperature).softmax(-1) * weighting).sum(), scores)[0])
+    actual = torch.autograd.grad((weights * weighting).sum(), scores)
+    close(actual[0], torch.autograd.grad(((scores / temperature).softmax(-1) * weighting).sum(), scores)[0])
 
 
 def test_gumbel_reads_the_best_noisy_key_with_the_gradient_of_its_softmax(uniform):
@@ -68,8 +68,8 @@ def test_gumbel_reads_the_best_noisy_key_with_the_gradient_of_its_softmax(unifor
     weights = Hard("gumbel", temperature=0.7)(scores)
     assert torch.equal(weights.argmax(-1), noisy.argmax(-1))
     assert not torch.equal(weights.argmax(-1), scores.argmax(-1))
-    got = torch.autograd.grad((weights * weighting).sum(), scores)
-    close(got[0], torch.autograd.grad(((noisy / 0.7).softmax(-1) * weighting).sum(), scores)[0])
+    actual = torch.autograd.grad((weights * weighting).sum(), scores)
+    close(actual[0], torch.autograd.grad(((noisy / 0.7).softmax(-1) * weighting).sum(), scores)[0])
 
 
 @pytest.mark.parametrize("gradient", ["gumbel", "reinforce"])
@@ -78,11 +78,11 @@ def test_keys_are_sampled_with_softmax_probabilities_and_never_when_masked(gradi
     temperature = 1.0 if gradient == "gumbel" else 2.0
     scores, allowed = torch.tensor([0.5, 9.0, -1.0, 2.0, 1.5]), torch.tensor([[True, False, True, True, True]])
     choose = Hard(gradient, temperature=temperature)
-    often = choose(scores.expand(num_draws, 5), allowed).mean(0)
+    frequency = choose(scores.expand(num_draws, 5), allowed).mean(0)
     expected = (scores / temperature).masked_fill(~allowed[0], float("-inf")).softmax(-1)
-    assert often[1] == 0
+    assert frequency[1] == 0
     bound = 4 * (expected * (1 - expected) / num_draws).sqrt()
-    assert ((often - expected).abs() <= bound).all()
+    assert ((frequency - expected).abs() <= bound).all()
 
 
 @pytest.mark.parametrize("number", [0.0, 1e-30, 0.5, 1 - 2**-24])
@@ -156,21 +156,21 @@ def test_reinforce_is_unbiased(uniform, mask, baseline):
     if mask is not None:
         masked = masked.masked_fill(~mask.tensor(2, 4), float("-inf"))
     estimate, expected = [torch.zeros_like(x) for x in tensors], torch.zeros((), dtype=D)
-    for picks, probability in enumerate_selections(uniform, query @ keys.t() / math.sqrt(3) + masked, 0.8):
+    for selection, probability in enumerate_selections(uniform, query @ keys.t() / math.sqrt(3) + masked, 0.8):
         if probability == 0:
             uniform.pop()
             continue
         with reinforce(choose) as samples:
             out = attend(query, (keys, values), choose=choose, mask=mask)
-        close(out, values[list(picks)])
+        close(out, values[list(selection)])
         cost = (out.sin() * out.flip(0).cos()).sum()
         loss = cost + samples.surrogate(cost, baseline=baseline)
         assert loss == cost
         grads = torch.autograd.grad(loss, tensors, retain_graph=True)
         estimate = [e + probability.detach() * g for e, g in zip(estimate, grads, strict=True)]
         expected = expected + probability * cost
-    for got, wanted in zip(estimate, torch.autograd.grad(expected, tensors), strict=True):
-        close(got, wanted)
+    for actual, reference in zip(estimate, torch.autograd.grad(expected, tensors), strict=True):
+        close(actual, reference)
 
 
 class TwoReads(nn.Module):
@@ -194,9 +194,9 @@ def test_surrogate_sums_all_samples_of_a_row():
     assert [tuple(x.shape) for x in samples.log_probs] == [(3, 2, 5), (3, 2, 5)]
     assert all((x < 0).all() for x in samples.log_probs)
     cost, baseline = out.square().mean((1, 2, 3)), torch.tensor([1.0, -2.0, 0.5], requires_grad=True)
-    got = samples.surrogate(cost, baseline=baseline)
-    assert torch.equal(got, torch.zeros(3))
-    (gradient,) = torch.autograd.grad(got.mean(), query, retain_graph=True)
+    actual = samples.surrogate(cost, baseline=baseline)
+    assert torch.equal(actual, torch.zeros(3))
+    (gradient,) = torch.autograd.grad(actual.mean(), query, retain_graph=True)
     log_prob = sum(x.sum((1, 2)) for x in samples.log_probs)
     close(gradient, torch.autograd.grad(((cost - baseline).detach() * log_prob).mean(), query, retain_graph=True)[0])
     (each,) = torch.autograd.grad(samples.surrogate(torch.ones(3, 2, 5)).sum(), query, retain_graph=True)

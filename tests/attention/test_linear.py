@@ -27,14 +27,14 @@ MAPS = {
     "softmax": FeatureMap(softmax),
     "random": RandomFeatures(DIM, 11).double(),
 }
-KEPT = torch.tensor([[True, False, True]]).repeat(1, 60)
+ALLOWED = torch.tensor([[True, False, True]]).repeat(1, 60)
 MASKS = {
     "none": lambda n: None,
     "causal": lambda n: causal(),
     "padding": lambda n: padding([n, 0, n // 2]),
     "causal-padding": lambda n: causal() & padding([n, 0, n // 2]),
-    "some-keys": lambda n: dense(KEPT[:, :n]) & ~padding([2, 0, 1]) & causal(),
-    "either": lambda n: dense(KEPT[:, :n]) | padding([2, 0, 1]),
+    "some-keys": lambda n: dense(ALLOWED[:, :n]) & ~padding([2, 0, 1]) & causal(),
+    "either": lambda n: dense(ALLOWED[:, :n]) | padding([2, 0, 1]),
 }
 
 
@@ -59,8 +59,8 @@ def gradients(out: Tensor, inputs: Inputs) -> tuple[Tensor, ...]:
 def check_same_read(inputs: Inputs, score: Features, mask: Mask | None) -> None:
     formula, sums = (read(inputs, score, mask, kernel) for kernel in ("reference", "linear"))
     close(sums, formula)
-    for got, expected in zip(gradients(sums, inputs), gradients(formula, inputs), strict=True):
-        close(got, expected)
+    for actual, expected in zip(gradients(sums, inputs), gradients(formula, inputs), strict=True):
+        close(actual, expected)
 
 
 @pytest.mark.parametrize("score", MAPS.values(), ids=MAPS.keys())
@@ -78,8 +78,8 @@ def test_grouped_heads_equal_the_formula(key_heads, mask):
 
 
 def test_each_query_head_may_mask_different_keys():
-    hides = dense(torch.rand(BATCH, HEADS, 1, 13) > 0.5)
-    for head_mask in (hides, hides & causal()):
+    same_for_queries = dense(torch.rand(BATCH, HEADS, 1, 13) > 0.5)
+    for head_mask in (same_for_queries, same_for_queries & causal()):
         check_same_read(make_tensors(11, 13, key_heads=2), MAPS["elu"], head_mask)
 
 
@@ -134,10 +134,10 @@ def test_division_by_zero_gives_zero_and_no_gradient():
     parts, total = torch.tensor([[3.0], [3.0]], requires_grad=True), torch.tensor([[2.0], [0.0]], requires_grad=True)
     out = divide(parts, total)
     close(out, torch.tensor([[1.5], [0.0]]))
-    for got, expected in zip(
+    for actual, expected in zip(
         torch.autograd.grad(out.sum(), (parts, total)), ([[0.5], [0]], [[-0.75], [0]]), strict=True
     ):
-        close(got, torch.tensor(expected))
+        close(actual, torch.tensor(expected))
 
 
 def test_no_keys_give_zeros():
@@ -157,7 +157,7 @@ def test_rounding_stays_within_the_bound(mask, dtype):
     assert out.dtype == dtype
     bound = 1e-5 if dtype == torch.float32 else 0.01
     pairs = zip((out, *gradients(out, inputs)), (formula, *gradients(formula, exact)), strict=True)
-    assert all((got.double() - expected).abs().max() <= bound * expected.abs().max() for got, expected in pairs)
+    assert all((actual.double() - expected).abs().max() <= bound * expected.abs().max() for actual, expected in pairs)
 
 
 def test_half_precision_is_summed_in_float32():
@@ -179,7 +179,7 @@ def test_autocast_computes_in_float32_and_returns_its_dtype():
     close(state.totals, elu_plus_one(inputs[1]).sum(-2))
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_kernel_refuses_unsupported_reads():
     inputs = make_tensors(5, 7)
     memory = inputs[1], inputs[2]
@@ -211,13 +211,13 @@ def test_gradients_equal_finite_differences():
 
 
 def test_saved_tensors_grow_linearly_with_the_length():
-    kept = {}
+    saved_sizes = {}
     for length in (512, 1024):
         sizes = []
         with torch.autograd.graph.saved_tensors_hooks(lambda x, s=sizes: s.append(x.numel()) or x, lambda x: x):
             read(make_tensors(length, length, dtype=torch.float32), FeatureMap(), causal(), "linear")
-        kept[length] = sum(sizes)
-    assert kept[1024] < 2.1 * kept[512]
+        saved_sizes[length] = sum(sizes)
+    assert saved_sizes[1024] < 2.1 * saved_sizes[512]
 
 
 def test_compiled_and_exported_reads_are_the_same():
@@ -244,7 +244,7 @@ def test_function_transforms_support_the_kernel():
 @pytest.mark.parametrize("key_heads", [1, 2, HEADS])
 def test_state_step_by_step_equals_causal_all_at_once(score, key_heads):
     query, keys, values = make_tensors(19, 19, key_heads=key_heads)
-    together = read((query, keys, values), score, causal(), "linear")
+    parallel = read((query, keys, values), score, causal(), "linear")
     past = Memory(keys[..., :7, :], values[..., :7, :]).map_keys_with(score)
     state = LinearState.of(past)
     shape = state.sums.shape
@@ -252,7 +252,7 @@ def test_state_step_by_step_equals_causal_all_at_once(score, key_heads):
         new = slice(i, i + 1)
         state = state.extend(score.map_keys(keys[..., new, :]), values[..., new, :])
         out = attend(query[..., new, :], state, score=score, choose=PROPORTIONAL, mask=causal())
-        close(out, together[..., new, :])
+        close(out, parallel[..., new, :])
     assert state.sums.shape == shape
 
 
@@ -260,13 +260,13 @@ def test_state_of_a_memory_omits_masked_keys():
     query, keys, values = make_tensors(5, 7)
     memory = Memory(keys, values, padding([7, 0, 3])).map_keys_with(MAPS["elu"])
     state = LinearState.of(memory)
-    whole = attend(query, memory, score=MAPS["elu"], choose=PROPORTIONAL, kernel="reference")
-    close(attend(query, state, score=MAPS["elu"], choose=PROPORTIONAL), whole)
+    expected = attend(query, memory, score=MAPS["elu"], choose=PROPORTIONAL, kernel="reference")
+    close(attend(query, state, score=MAPS["elu"], choose=PROPORTIONAL), expected)
     index = torch.tensor([2, 0, 2])
-    close(attend(query[index], state.select(index), score=MAPS["elu"], choose=PROPORTIONAL), whole[index])
+    close(attend(query[index], state.select(index), score=MAPS["elu"], choose=PROPORTIONAL), expected[index])
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_state_refuses_operations_on_single_pairs():
     query, keys, values = make_tensors(5, 7)
     score = MAPS["elu"]
@@ -309,21 +309,21 @@ def test_state_refuses_operations_on_single_pairs():
 def test_multihead_uses_sums_in_training_and_step_by_step():
     layer = MultiHead(11, num_heads=4, key_heads=2, head_dim=3, score=FeatureMap(), choose=PROPORTIONAL).double()
     items = torch.randn(BATCH, 13, 11, dtype=torch.float64)
-    together = layer(items, layer.memory(items), mask=causal())
-    together.square().sum().backward()
+    parallel = layer(items, layer.memory(items), mask=causal())
+    parallel.square().sum().backward()
     assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in layer.parameters())
     state = LinearState.of(layer.memory(items[:, :1]))
     for i in range(1, 13):
         state = layer.extend(state, items[:, i : i + 1])
-        close(layer(items[:, i : i + 1], state), together[:, i : i + 1])
+        close(layer(items[:, i : i + 1], state), parallel[:, i : i + 1])
 
 
 def test_state_of_fewer_axes_is_aligned_from_the_left():
     query, keys, values = torch.randn(2, 2, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 3)
     score = FeatureMap()
     state = LinearState.of(Memory(keys, values).map_keys_with(score))
-    whole = LinearState.of(Memory(keys.unsqueeze(1), values.unsqueeze(1)).map_keys_with(score))
+    expected = LinearState.of(Memory(keys.unsqueeze(1), values.unsqueeze(1)).map_keys_with(score))
     options = {"score": score, "choose": PROPORTIONAL}
-    close(attend(query, state, **options), attend(query, whole, **options))
+    close(attend(query, state, **options), attend(query, expected, **options))
     with pytest.raises(ValueError, match=r"keys must be \(2, new, 4 features\)"):
         state.extend(torch.rand(3, 1, 4), torch.rand(3, 1, 3))

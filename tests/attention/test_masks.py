@@ -85,14 +85,14 @@ def test_interval_of_both_is_the_intersection():
 
 
 def test_interval_needs_both_to_be_ranges_and_split_returns_the_rest():
-    holes, positions = dense(torch.eye(3, dtype=torch.bool)), Positions(3, 3, CPU)
-    mask = (holes & causal()) & (padding([2]) & holes)
+    diagonal, positions = dense(torch.eye(3, dtype=torch.bool)), Positions(3, 3, CPU)
+    mask = (diagonal & causal()) & (padding([2]) & diagonal)
     assert mask.interval(positions) is None
     (_, last), rest = split_interval(mask, positions)
     assert last.squeeze(-1).tolist() == [[1, 2, 2]]
     assert repr(rest) == "(dense((3, 3)) & dense((3, 3)))"
     assert split_interval(None, positions) == (None, None)
-    assert split_interval(holes, positions) == (None, holes)
+    assert split_interval(diagonal, positions) == (None, diagonal)
     interval, rest = split_interval(causal(), positions)
     assert rest is None
     assert interval is not None
@@ -113,7 +113,7 @@ def test_padded_gives_the_mask_of_its_lengths():
     assert padded.select(torch.tensor([1])).lengths.tolist() == [1]
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_padding_refuses_invalid_lengths():
     with pytest.raises(TypeError, match=r"lengths must be integers.*float32"):
         padding(torch.tensor([1.0]))
@@ -138,7 +138,7 @@ def test_dense_refuses_another_size():
         dense(torch.ones(3, 5, dtype=torch.bool)).tensor(3, 4, device=CPU)
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_masks_have_no_truth_value_and_combine_only_with_masks():
     with pytest.raises(TypeError, match=r"combine masks with & and \|"):
         bool(causal())
@@ -147,7 +147,7 @@ def test_masks_have_no_truth_value_and_combine_only_with_masks():
 
 
 def test_masks_copy_lengths_and_ids() -> None:
-    """Facts that they cache when created must stay true."""
+    """Properties that a mask caches when it is created must remain true."""
     lengths, ids = torch.tensor([2, 3]), torch.tensor([[0, 0, 1]])
     masks = [padding(lengths), prefix(lengths), documents(ids), documents(ids, ids)]
     before = [mask.tensor(3, 3) for mask in masks]

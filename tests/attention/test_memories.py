@@ -33,7 +33,7 @@ def make_ring(size: int = 4, **settings) -> RingMemory:
 
 
 def test_compiled_loops_are_correct() -> None:
-    # Without shape checks: these are Python that the compiler cannot see through.
+    # Without shape checks, which torch.compile cannot trace.
     options = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "tests/attention/untyped_memories.py"],
@@ -73,9 +73,9 @@ def test_static_memory_starts_with_the_pairs_of_another():
     query, keys, values = make_pairs(4)
     score = General(7, 7)
     memory = Memory(keys, values).map_keys_with(score)
-    kept = StaticMemory.of(memory, capacity=5)
-    close(attend(query, kept, score=score), attend(query, memory, score=score))
-    kept.extend(torch.zeros(3, 2, 1, 7), torch.zeros(3, 2, 1, 5))
+    static = StaticMemory.of(memory, capacity=5)
+    close(attend(query, static, score=score), attend(query, memory, score=score))
+    static.extend(torch.zeros(3, 2, 1, 7), torch.zeros(3, 2, 1, 5))
     close(memory.values, values)
 
 
@@ -215,7 +215,7 @@ def test_ring_with_overwritten_pairs_cannot_be_cropped():
 
 
 @torch.no_grad()
-def test_sliding_memory_keeps_what_queries_need_and_refuses_other_reads():
+def test_sliding_memory_keeps_the_pairs_that_queries_need_and_refuses_other_reads():
     query, keys, values = make_pairs(9)
     memory = SlidingMemory.of(Memory(keys[..., :0, :], values[..., :0, :]), window=3)
     for count in (4, 1, 2):
@@ -243,9 +243,9 @@ def test_sliding_memory_has_gradients():
     for q, k, v in zip(*(x.split(1, -2) for x in (query, keys, values)), strict=True):
         memory = memory.extend(k, v)
         outs.append(attend(q, memory))
-    got = torch.autograd.grad(torch.cat(outs, -2).square().sum(), (query, keys, values))
+    actual = torch.autograd.grad(torch.cat(outs, -2).square().sum(), (query, keys, values))
     expected = attend(query, (keys, values), mask=window(2)).square().sum()
-    for gradient, other in zip(got, torch.autograd.grad(expected, (query, keys, values)), strict=True):
+    for gradient, other in zip(actual, torch.autograd.grad(expected, (query, keys, values)), strict=True):
         close(gradient, other)
 
 
@@ -271,9 +271,9 @@ def test_quantization_error_is_bounded_at_any_magnitude(size):
 
 def test_quantization_is_idempotent():
     small = QuantizedVectors.quantize(torch.randn(500, 13))
-    again = QuantizedVectors.quantize(small.dequantize(torch.float32))
-    assert torch.equal(again.numbers, small.numbers)
-    assert torch.equal(again.scale, small.scale)
+    requantized = QuantizedVectors.quantize(small.dequantize(torch.float32))
+    assert torch.equal(requantized.numbers, small.numbers)
+    assert torch.equal(requantized.scale, small.scale)
 
 
 def test_quantized_memory_is_four_times_smaller_and_reads_nearly_the_same():

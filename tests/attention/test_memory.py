@@ -67,9 +67,9 @@ def test_only_the_first_extension_owns_the_buffer():
     assert shares_buffer(first, memory)
     assert not shares_buffer(second, memory)
     assert torch.equal(second.keys[:, -1:], new[0])
-    kept = first.keys.clone()
+    original = first.keys.clone()
     second.extend(*make_pair()).extend(*make_pair())
-    assert torch.equal(first.keys, kept)
+    assert torch.equal(first.keys, original)
 
 
 @pytest.mark.usefixtures("preallocate_always")
@@ -78,7 +78,7 @@ def test_only_the_first_extension_owns_the_buffer():
 def test_derived_memories_do_not_write_into_the_buffer(derive):
     memory = make_grown()
     longer = memory.extend(*make_pair())
-    kept = longer.keys.clone(), longer.values.clone()
+    original = longer.keys.clone(), longer.values.clone()
     other = {
         "crop": lambda: longer.crop(4),
         "select": lambda: longer.select(torch.tensor([0, 1, 2])),
@@ -86,23 +86,23 @@ def test_derived_memories_do_not_write_into_the_buffer(derive):
     }[derive]()
     for _ in range(3):
         other = other.extend(*make_pair())
-    assert torch.equal(longer.keys, kept[0])
-    assert torch.equal(longer.values, kept[1])
+    assert torch.equal(longer.keys, original[0])
+    assert torch.equal(longer.values, original[1])
 
 
 @pytest.mark.usefixtures("preallocate_always")
 @torch.no_grad()
 def test_threads_that_extend_one_prompt_do_not_interfere():
-    memory, news = make_grown(), [make_pair() for _ in range(64)]
+    memory, pairs = make_grown(), [make_pair() for _ in range(64)]
 
     @torch.no_grad()
     def extend(new: tuple[Tensor, Tensor]) -> Memory:  # each thread has its own switch for gradients
         return memory.extend(*new)
 
     with ThreadPoolExecutor(8) as pool:
-        longer = list(pool.map(extend, news))
+        longer = list(pool.map(extend, pairs))
     assert sum(shares_buffer(extended, memory) for extended in longer) == 1
-    for extended, new in zip(longer, news, strict=True):
+    for extended, new in zip(longer, pairs, strict=True):
         assert torch.equal(extended.keys, torch.cat((memory.keys, new[0]), -2))
 
 
@@ -110,8 +110,8 @@ def test_threads_that_extend_one_prompt_do_not_interfere():
 @torch.no_grad()
 def test_deep_copy_grows_in_a_buffer_of_its_own():
     memory = make_grown()
-    twin = copy.deepcopy(memory)
-    first, second = memory.extend(*make_pair()), twin.extend(*(new := make_pair()))
+    copied = copy.deepcopy(memory)
+    first, second = memory.extend(*make_pair()), copied.extend(*(new := make_pair()))
     assert not torch.equal(first.keys, second.keys)
     assert torch.equal(second.keys[:, -1:], new[0])
 
@@ -127,13 +127,13 @@ def test_memory_grown_in_inference_mode_grows_outside():
 
 @pytest.mark.usefixtures("preallocate_always")
 def test_gradients_flow_through_all_extensions():
-    news = [tuple(x.requires_grad_() for x in make_pair()) for _ in range(3)]
+    pairs = [tuple(x.requires_grad_() for x in make_pair()) for _ in range(3)]
     with torch.no_grad():
         memory = make_grown()
-    for new in news:
+    for new in pairs:
         memory = memory.extend(*new)
     (memory.keys[:, -3:].sum() + 2 * memory.values[:, -3:].sum()).backward()
-    assert all((keys.grad == 1).all() and (values.grad == 2).all() for keys, values in news)
+    assert all((keys.grad == 1).all() and (values.grad == 2).all() for keys, values in pairs)
 
 
 @pytest.mark.usefixtures("preallocate_always")
@@ -147,8 +147,8 @@ def test_extend_maps_over_rows_with_vmap():
             memory = memory.extend(*tensors[2:])
         return memory.keys
 
-    got = torch.func.vmap(longer)(keys, values, new_keys, new_values)
-    assert torch.equal(got, torch.cat((keys, new_keys, new_keys, new_keys), -2))
+    actual = torch.func.vmap(longer)(keys, values, new_keys, new_values)
+    assert torch.equal(actual, torch.cat((keys, new_keys, new_keys, new_keys), -2))
 
 
 @torch.no_grad()
@@ -166,7 +166,7 @@ def test_reordered_memories_store_only_their_pairs():
     assert memory.keys.untyped_storage().nbytes() == memory.keys.nbytes
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_keys_without_values_are_refused():
     with pytest.raises(ValueError, match="there must be as many values as keys, got 3 keys and 2 values"):
         Memory(torch.randn(3, 5), torch.randn(2, 5))

@@ -97,10 +97,10 @@ def test_packed_documents_equal_each_document_alone():
     query, keys = torch.randn(10, 7, dtype=torch.float64), torch.randn(10, 7, dtype=torch.float64)
     values = torch.randn(10, 3, dtype=torch.float64)
     ids = [number for number, size in enumerate(sizes) for _ in range(size)]
-    together = attend(query, (keys, values), mask=documents(ids) & causal(), kernel="reference")
+    packed = attend(query, (keys, values), mask=documents(ids) & causal(), kernel="reference")
     parts = zip(*(x.split(sizes) for x in (query, keys, values)), strict=True)
-    alone = [attend(q, (k, v), mask=causal(), kernel="reference") for q, k, v in parts]
-    close(together, torch.cat(alone))
+    separate = [attend(q, (k, v), mask=causal(), kernel="reference") for q, k, v in parts]
+    close(packed, torch.cat(separate))
 
 
 def attended_blocks(mask: Mask, queries: int, keys: int, block: int) -> list[set[int]]:
@@ -142,7 +142,7 @@ def test_random_blocks_are_uniform_and_differ_by_seed():
     expected = count * per_query / blocks
     spread = (expected * (1 - per_query / blocks)) ** 0.5
     assert ((table.sum(0) - expected).abs() < 4 * spread).all()
-    # Two draws of 3 of 10 meet in 0.9 on average, whether of neighboring blocks or of neighboring seeds.
+    # Two draws of 3 of 10 share 0.9 on average, whether of neighboring blocks or of neighboring seeds.
     other = random_blocks(1, per_query, seed=12, length=blocks).materialize(Positions(count, blocks, CPU, start=0))
     for pair in (table & other, table[1:] & table[:-1]):
         assert pair.sum(-1).double().mean() == pytest.approx(0.9, abs=0.05)
@@ -162,7 +162,7 @@ def test_sparse_past_has_no_fully_masked_row():
     assert random_blocks(2, 1, seed=0).may_have_fully_masked_rows(Positions(7, 7, CPU))
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_wrong_sizes_are_refused():
     with pytest.raises(ValueError, match="size must be at least 1, got 0"):
         window(0)
@@ -184,7 +184,7 @@ def test_wrong_sizes_are_refused():
         random_blocks(2, 2, seed=2**32)
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_wrong_lengths_and_ids_are_refused():
     with pytest.raises(TypeError, match=r"lengths must be integers.*float32"):
         prefix([1.5])
@@ -198,12 +198,12 @@ def test_wrong_lengths_and_ids_are_refused():
         documents(torch.tensor(3))
 
 
-@pytest.mark.parametrize("ask", ["materialize", "rule", "interval"])
-def test_documents_refuse_reads_of_other_sizes(ask):
+@pytest.mark.parametrize("method", ["materialize", "rule", "interval"])
+def test_documents_refuse_reads_of_other_sizes(method):
     positions = Positions(2, 4, CPU)
     with pytest.raises(ValueError, match=r"ids must be \(\.\.\., 4 keys or more\), got \(3,\)"):
-        getattr(documents([0, 1, 2]), ask)(positions)
+        getattr(documents([0, 1, 2]), method)(positions)
     with pytest.raises(ValueError, match=r"key_ids must be \(\.\.\., 4 keys or more\), got \(3,\)"):
-        getattr(documents([0, 1], [0, 1, 2]), ask)(positions)
+        getattr(documents([0, 1], [0, 1, 2]), method)(positions)
     with pytest.raises(ValueError, match=r"ids must be \(\.\.\., 2 queries\), got \(3,\)"):
-        getattr(documents([0, 1, 2], [0, 1, 2, 3]), ask)(positions)
+        getattr(documents([0, 1, 2], [0, 1, 2, 3]), method)(positions)

@@ -1,8 +1,6 @@
 """Pictures of masks and biases: contents, file sizes, and saving."""
 
 import re
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from docs.gallery.masks import main
 from regard.attention.biases import Alibi, ShawBias, TensorBias
 from regard.attention.masks import causal, dense, padding
 from regard.attention.picture import Picture, side_by_side
@@ -46,9 +45,9 @@ def test_every_allowed_pair_is_painted_once(sizes):
 
 
 def test_axes_are_labeled_with_positions():
-    shown = texts(causal().picture(2, 5))
-    assert {"causal()", "key", "query", "may attend", "masked"} <= set(shown)
-    numbers = [int(word) for word in shown if re.fullmatch(r"-?\d+", word)]
+    labels = texts(causal().picture(2, 5))
+    assert {"causal()", "key", "query", "may attend", "masked"} <= set(labels)
+    numbers = [int(word) for word in labels if re.fullmatch(r"-?\d+", word)]
     assert numbers == [0, 1, 2, 3, 4, 3, 4]
     assert [int(w) for w in texts(causal().picture(3, 1)) if re.fullmatch(r"-?\d+", w)] == [0, -2, -1, 0]
 
@@ -110,9 +109,9 @@ def test_long_read_of_one_query_is_drawn():
 
 def test_strips_do_not_change_the_picture(monkeypatch):
     bias = TensorBias(torch.randn(2, 450, 250))
-    whole = bias.picture(450, 250).svg
+    svg = bias.picture(450, 250).svg
     monkeypatch.setattr("regard.attention.picture._STRIP", 2000)
-    assert bias.picture(450, 250).svg == whole
+    assert bias.picture(450, 250).svg == svg
 
 
 def test_bias_is_drawn_from_its_minimum_to_its_maximum():
@@ -178,8 +177,8 @@ def test_titles_are_escaped_and_truncated():
 
 
 def test_pictures_side_by_side_need_the_same_scale():
-    together = side_by_side([causal().picture(3, 3), padding([1, 2]).picture(3, 3)])
-    assert [panel.title for panel in together.panels] == ["causal()", "padding([1, 2]) row 0", "padding([1, 2]) row 1"]
+    combined = side_by_side([causal().picture(3, 3), padding([1, 2]).picture(3, 3)])
+    assert [panel.title for panel in combined.panels] == ["causal()", "padding([1, 2]) row 0", "padding([1, 2]) row 1"]
     with pytest.raises(ValueError, match="pictures side by side must have the same scale"):
         side_by_side([causal().picture(3, 3), Alibi(1).picture(3, 3)])
 
@@ -193,8 +192,7 @@ def test_empty_and_nan_pictures_are_refused():
         TensorBias(torch.tensor([[0.0, float("nan")]])).picture(1, 2)
 
 
-def test_module_draws_the_image_in_the_docs(tmp_path):
-    command = [sys.executable, "-W", "error", "-m", "regard.attention.masks.random_blocks", str(tmp_path / "masks.svg")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(tmp_path / "masks.svg")
+def test_script_draws_the_image_in_the_docs(tmp_path, capsys):
+    main([str(tmp_path / "masks.svg")])
+    assert capsys.readouterr().out.strip() == str(tmp_path / "masks.svg")
     assert (tmp_path / "masks.svg").read_text() == (ROOT / "docs" / "images" / "masks.svg").read_text()

@@ -49,12 +49,12 @@ def test_alibi_decreases_linearly_on_both_sides():
 
 
 def test_causal_alibi_equals_a_slope_times_the_key_position():
-    """The softmax is invariant to a constant per row, so -slope (p - j) reads as slope j does."""
+    """The softmax is invariant to a constant per row, so reads with -slope (p - j) equal those with slope j."""
     query, keys, read = (torch.randn(1, 3, 5, 7, dtype=torch.float64) for _ in range(3))
-    by_place = Alibi(3).slopes[:, None, None] * torch.arange(5)
+    by_key = Alibi(3).slopes[:, None, None] * torch.arange(5)
     close(
         attend(query, (keys, read), mask=causal(), bias=Alibi(3)),
-        attend(query, (keys, read), mask=causal(), bias=by_place.unsqueeze(0).double()),
+        attend(query, (keys, read), mask=causal(), bias=by_key.unsqueeze(0).double()),
     )
 
 
@@ -89,8 +89,8 @@ def test_buckets_by_hand():
 def test_one_sided_buckets_are_twice_as_many_and_later_keys_share_the_first():
     """16 exact, then one bucket per factor of 8^(1/16) = 1.139: 16, 18.2, 20.7, ... 112.4."""
     bias = RelativeBias(1, two_sided=False)
-    worked = {0: 0, 3: 0, -1: 1, -15: 15, -16: 16, -18: 16, -19: 17, -20: 17, -21: 18, -112: 30, -113: 31, -128: 31}
-    assert bias.bucket(torch.tensor(list(worked))).tolist() == list(worked.values())
+    buckets = {0: 0, 3: 0, -1: 1, -15: 15, -16: 16, -18: 16, -19: 17, -20: 17, -21: 18, -112: 30, -113: 31, -128: 31}
+    assert bias.bucket(torch.tensor(list(buckets))).tolist() == list(buckets.values())
 
 
 @pytest.mark.parametrize("two_sided", [True, False])
@@ -98,20 +98,20 @@ def test_one_sided_buckets_are_twice_as_many_and_later_keys_share_the_first():
 def test_buckets_follow_the_formula_with_logarithms(two_sided, buckets, max_distance):
     """b/2 + floor(b/2 log(2d/b) / log(2 max/b)), in floating point, away from integers."""
     distance = torch.arange(-1000, 1001)
-    got = RelativeBias(1, buckets, max_distance, two_sided=two_sided).bucket(distance)
+    actual = RelativeBias(1, buckets, max_distance, two_sided=two_sided).bucket(distance)
     side = buckets // 2 if two_sided else buckets
     exact = side // 2
     past = distance.abs() if two_sided else (-distance).clamp(min=0)
     wide = (past / exact).clamp(min=1).double().log() / math.log(max_distance / exact) * (side - exact)
     expected = torch.where(past < exact, past, (exact + (wide + 1e-9).floor().long()).clamp(max=side - 1))
-    assert torch.equal(got, expected + (side * (distance > 0) if two_sided else 0))
+    assert torch.equal(actual, expected + (side * (distance > 0) if two_sided else 0))
 
 
 def test_relative_bias_indexes_its_table_by_bucket_and_head():
     bias = randomize(RelativeBias(2, buckets=4, max_distance=3))
     # Each side: distance 0 in the first bucket, others in the second.
-    here, past, ahead = bias.table[:, 0], bias.table[:, 1], bias.table[:, 3]
-    rows = [[past, past, here, ahead], [past, past, past, here]]
+    own, past, ahead = bias.table[:, 0], bias.table[:, 1], bias.table[:, 3]
+    rows = [[past, past, own, ahead], [past, past, past, own]]
     expected = torch.stack([torch.stack(row, -1) for row in rows], -2)
     assert torch.equal(values(bias, Positions(2, 4, CPU)), expected)
 
@@ -205,7 +205,7 @@ def test_biases_have_a_repr():
     )
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_wrong_sizes_are_refused():
     for make in (Alibi, RelativeBias):
         with pytest.raises(ValueError, match="num_heads must be at least 1, got 0"):

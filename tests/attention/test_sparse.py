@@ -95,8 +95,10 @@ def test_scores_of_any_magnitude_are_correct(alpha, size, dtype):
 
 def test_larger_alpha_selects_fewer_keys_and_alpha_one_is_softmax():
     scores = torch.randn(31, 40, dtype=D)
-    kept = [(entmax(scores, alpha=alpha) > 0).sum(-1) for alpha in (1.05, 1.2, 1.5, 2.0, 3.0, 6.0)]
-    assert all((more >= fewer).all() and (more > fewer).any() for more, fewer in itertools.pairwise(kept))
+    support_sizes = [(entmax(scores, alpha=alpha) > 0).sum(-1) for alpha in (1.05, 1.2, 1.5, 2.0, 3.0, 6.0)]
+    assert all(
+        (larger >= smaller).all() and (larger > smaller).any() for larger, smaller in itertools.pairwise(support_sizes)
+    )
     assert (entmax(scores, alpha=1 + 1e-5) - scores.softmax(-1)).abs().max() < 1e-4
     close(Sparse(1)(scores), scores.softmax(-1))
 
@@ -162,16 +164,16 @@ def test_top_k_selects_exactly_k_of_equal_scores(k):
 
 def test_top_k_equals_soft_on_the_selected_keys_with_its_gradient():
     scores, weighting = torch.randn(5, 17, dtype=D, requires_grad=True), torch.randn(17, dtype=D)
-    kept = scores >= scores.sort(-1).values[:, -3:-2]
-    weights, expected = TopK(3, beta=1.7)(scores), Soft(1.7)(scores, kept)
+    selected = scores >= scores.sort(-1).values[:, -3:-2]
+    weights, expected = TopK(3, beta=1.7)(scores), Soft(1.7)(scores, selected)
     close(weights, expected)
-    (got,) = torch.autograd.grad((weights * weighting).sum(), scores)
-    close(got, torch.autograd.grad((expected * weighting).sum(), scores)[0])
-    assert got[~kept].abs().max() == 0
+    (actual,) = torch.autograd.grad((weights * weighting).sum(), scores)
+    close(actual, torch.autograd.grad((expected * weighting).sum(), scores)[0])
+    assert actual[~selected].abs().max() == 0
     assert torch.autograd.gradcheck(TopK(3), (scores,))
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_invalid_arguments_are_refused():
     for alpha in (0.99, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match=f"alpha must be at least 1 and finite, got {alpha}"):

@@ -1,4 +1,4 @@
-"""Linear reads under torch.compile and torch.export: run by test_linear.py, without the checks of shapes.
+"""Linear reads under torch.compile and torch.export: run by test_linear.py, in a process without shape checks.
 
 Those checks wrap every function in what a compiler cannot see through, so this runs in a process of its own.
 """
@@ -44,16 +44,16 @@ def make_pairs(time: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def check_reads(score: Features, mask: Mask | None) -> None:
     module, short, long = Reader(score, mask), make_pairs(150), make_pairs(64 * 19)
-    tracked = tuple(tensor.clone().requires_grad_() for tensor in short)
-    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")(*tracked)
+    leaves = tuple(tensor.clone().requires_grad_() for tensor in short)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")(*leaves)
     close(compiled, module(*short))
-    gradients = torch.autograd.grad(compiled.square().sum(), tracked)
-    expected = torch.autograd.grad(module(*tracked).square().sum(), tracked)
-    for got, wanted in zip(gradients, expected, strict=True):
-        close(got, wanted)
+    gradients = torch.autograd.grad(compiled.square().sum(), leaves)
+    expected = torch.autograd.grad(module(*leaves).square().sum(), leaves)
+    for actual, reference in zip(gradients, expected, strict=True):
+        close(actual, reference)
     fixed = torch.export.export(module, short).module()
     close(fixed(*short), module(*short))
-    # Of any length only where every query sees the same keys; causal reads by whole chunks.
+    # Any length only if every query attends to the same keys; causal reads by whole chunks.
     time = torch.export.Dim("time", min=2) if mask is None else 64 * torch.export.Dim("chunks", min=2)
     exported = torch.export.export(module, make_pairs(192), dynamic_shapes=({2: time},) * 3).module()
     for inputs in (make_pairs(128), long):
@@ -64,8 +64,8 @@ def check_steps(score: Features) -> None:
     step, inputs = Step(score), make_pairs(1)
     compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
     state = plain = LinearState.of(Memory(*inputs[1:]).map_keys_with(score))
-    for turn in range(3):
-        with torch._dynamo.config.patch(error_on_recompile=turn > 0):
+    for repetition in range(3):
+        with torch._dynamo.config.patch(error_on_recompile=repetition > 0):
             out, state = compiled(state, *inputs)
         expected, plain = step(plain, *inputs)
         close(out, expected)

@@ -43,8 +43,8 @@ def test_a_loop_compiles_once(make):
     for _ in range(9):
         item = make_pairs()
         out, memory = compiled(*item, memory)
-        wanted, expected = step(*item, expected)
-        close(out, wanted)
+        reference, expected = step(*item, expected)
+        close(out, reference)
     assert counter.frame_count == 1
     assert isinstance(memory, type(expected))
     assert int(memory.length) == 9
@@ -77,8 +77,8 @@ def test_a_loop_compiles_once_per_reach():
         item = make_pairs()
         reach = 2 if number < 2 else 4 if number < 4 else 8
         out, memory = compiled(*item, memory.within(reach))
-        wanted, expected = step(*item, expected)
-        close(out, wanted)
+        reference, expected = step(*item, expected)
+        close(out, reference)
     assert counter.frame_count == 3
 
 

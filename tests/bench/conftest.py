@@ -1,3 +1,3 @@
-"""The runs that the tests of recipes train, for the tests of bench."""
+"""Fixtures of the tests of bench: the runs of the tests of recipes."""
 
-from tests.recipes.conftest import *  # noqa: F403
+from tests.recipes.fixtures import finished_run as finished_run

@@ -25,7 +25,7 @@ RUNS = {
 }
 
 
-one_core = pytest.mark.parametrize("finished", ["transformer"], indirect=True)
+one_core = pytest.mark.parametrize("finished_run", ["transformer"], indirect=True)
 """Only one of the runs that are trained for all tests of this folder."""
 
 
@@ -53,17 +53,17 @@ def run_bench(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]
     return json.loads(capsys.readouterr().out)
 
 
-def check_shares(where: list[dict[str, Any]]) -> None:
-    assert sum(one["percent"] for one in where) == pytest.approx(100)
-    assert where[-1]["group"] == "Python and waiting"
+def check_shares(profile: list[dict[str, Any]]) -> None:
+    assert sum(entry["percent"] for entry in profile) == pytest.approx(100)
+    assert profile[-1]["group"] == "Python and waiting"
 
 
 @one_core
-def test_table_of_a_run_has_all_measurements(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = hashes(finished)
-    assert main(["bench", str(finished), *QUICK]) == 0
+def test_table_of_a_run_has_all_measurements(finished_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = hashes(finished_run)
+    assert main(["bench", str(finished_run), *QUICK]) == 0
     out, err = capsys.readouterr()
-    assert hashes(finished) == before
+    assert hashes(finished_run) == before
     assert "measuring training" in err
     for line in (
         r"matrix products, bfloat16 +\S+ GFLOP/s",
@@ -79,21 +79,23 @@ def test_table_of_a_run_has_all_measurements(finished: Path, capsys: pytest.Capt
 
 
 @one_core
-def test_json_holds_the_same(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = run_bench(capsys, str(finished))
+def test_json_has_the_same_measurements(finished_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = run_bench(capsys, str(finished_run))
     assert results["recipe"] == "translate"
     training = results["training"]
     assert training["gflops"] > 0
     assert training["percent_of_limit"] == pytest.approx(100 * training["gflops"] / training["limit_gflops"])
-    check_shares(training["where"])
-    assert {"matrix products", "output layer and loss", "optimizer"} <= {one["group"] for one in training["where"]}
-    inference = results["using"]
-    assert inference["inputs_from"] == "test data"
-    assert [(one["way"], one["beam"]) for one in inference["ways"]] == [("greedy", 1), ("beam 3", 3)]
-    for one in inference["ways"]:
-        assert one["one_by_one"]["steps_an_answer"] >= 1
-        assert one["one_by_one"]["weights_read_gb_s"] > 0
-    check_shares(inference["where"][0]["where"])
+    check_shares(training["profile"])
+    assert {"matrix products", "output layer and loss", "optimizer"} <= {
+        entry["group"] for entry in training["profile"]
+    }
+    inference = results["inference"]
+    assert inference["input_source"] == "test data"
+    assert [(entry["mode"], entry["beam"]) for entry in inference["modes"]] == [("greedy", 1), ("beam 3", 3)]
+    for entry in inference["modes"]:
+        assert entry["single"]["steps_per_answer"] >= 1
+        assert entry["single"]["parameters_read_gb_s"] > 0
+    check_shares(inference["profiles"][0]["profile"])
 
 
 @pytest.mark.parametrize("recipe", RUNS)
@@ -102,20 +104,20 @@ def test_every_kind_of_recipe_is_measured(recipe: str, tmp_path: Path, capsys: p
     before = hashes(tmp_path)
     results = run_bench(capsys, str(tmp_path / "run"))
     assert hashes(tmp_path) == before
-    assert results["training"]["flop_a_step"] > 0
-    (way,) = results["using"]["ways"]
-    assert way["one_by_one"]["answers_per_second"] > 0
-    assert ("steps_per_second" in way["one_by_one"]) == (recipe == "language")
-    check_shares(results["training"]["where"])
-    check_shares(results["using"]["where"][0]["where"])
+    assert results["training"]["flop_per_step"] > 0
+    (mode,) = results["inference"]["modes"]
+    assert mode["single"]["answers_per_second"] > 0
+    assert ("steps_per_second" in mode["single"]) == (recipe == "language")
+    check_shares(results["training"]["profile"])
+    check_shares(results["inference"]["profiles"][0]["profile"])
 
 
 @pytest.fixture
-def moved_run(finished: Path, tmp_path: Path) -> Path:
+def moved_run(finished_run: Path, tmp_path: Path) -> Path:
     """Run whose data files are missing."""
     copy = tmp_path / "moved"
-    shutil.copytree(finished, copy)
-    text = (copy / "run.json").read_text(encoding="utf-8").replace(str(finished.parent), str(tmp_path / "gone"))
+    shutil.copytree(finished_run, copy)
+    text = (copy / "run.json").read_text(encoding="utf-8").replace(str(finished_run.parent), str(tmp_path / "gone"))
     content = {name: value for name, value in json.loads(text).items() if name != "checksum"}
     (copy / "run.json").write_text(json.dumps(content), encoding="utf-8")
     return copy
@@ -135,31 +137,31 @@ def test_given_inputs_are_used(moved_run: Path, tmp_path: Path, capsys: pytest.C
     texts = tmp_path / "texts.txt"
     texts.write_text("ada bob sees dan\n\neve dan sees gus\n", encoding="utf-8")
     results = run_bench(capsys, str(moved_run), "--input", str(texts))
-    assert (results["using"]["inputs"], results["using"]["inputs_from"]) == (2, "given inputs")
+    assert (results["inference"]["inputs"], results["inference"]["input_source"]) == (2, "given inputs")
     assert "train.tsv" in results["training"]["missing"]
 
 
 @one_core
-def test_validation_data_serve_where_there_are_no_test_data(finished: Path) -> None:
-    run = read_run(finished)
+def test_validation_data_is_used_without_test_data(finished_run: Path) -> None:
+    run = read_run(finished_run)
     other: Any = with_validation_as_test(run)
     assert other.config.data.test == run.config.data.val
     assert other.config.model == run.config.model
 
 
 @one_core
-def test_picture_is_drawn_and_never_over_another_file(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_plot_is_saved_and_replaces_no_file(
+    finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     picture = tmp_path / "where.svg"
-    assert main(["bench", str(finished), *QUICK, "--out", str(picture)]) == 0
-    drawn = picture.read_text(encoding="utf-8")
-    assert "matrix products" in drawn
-    assert "greedy, one at a time" in drawn
+    assert main(["bench", str(finished_run), *QUICK, "--out", str(picture)]) == 0
+    content = picture.read_text(encoding="utf-8")
+    assert "matrix products" in content
+    assert "greedy, one at a time" in content
     capsys.readouterr()
-    assert main(["bench", str(finished), *QUICK, "--out", str(picture)]) == 2
+    assert main(["bench", str(finished_run), *QUICK, "--out", str(picture)]) == 2
     assert "is replaced only with --force" in capsys.readouterr().err
-    assert picture.read_text(encoding="utf-8") == drawn
+    assert picture.read_text(encoding="utf-8") == content
 
 
 BAD = {
@@ -176,9 +178,9 @@ BAD = {
 
 @one_core
 @pytest.mark.parametrize("line", BAD)
-def test_mistake_is_reported_in_one_line(line: str, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_is_reported_in_one_line(line: str, finished_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert main(line.format(run=finished).split()) == 2
+    assert main(line.format(run=finished_run).split()) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert BAD[line] in err
@@ -187,13 +189,13 @@ def test_mistake_is_reported_in_one_line(line: str, finished: Path, capsys: pyte
 
 @one_core
 def test_engines_are_measured_side_by_side(
-    finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    finished_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(engines.ENGINES, "twin", engines.ENGINES["torch"])
-    results = run_bench(capsys, str(finished), "--engine=torch,twin")
-    names = [(one["engine"], one["way"]) for one in results["using"]["ways"]]
-    assert names == [(engine, way) for engine in ("torch", "twin") for way in ("greedy", "beam 3")]
-    assert [one["engine"] for one in results["using"]["where"]] == ["torch", "twin"]
+    results = run_bench(capsys, str(finished_run), "--engine=torch,twin")
+    names = [(entry["engine"], entry["mode"]) for entry in results["inference"]["modes"]]
+    assert names == [(engine, mode) for engine in ("torch", "twin") for mode in ("greedy", "beam 3")]
+    assert [entry["engine"] for entry in results["inference"]["profiles"]] == ["torch", "twin"]
     assert re.search(r"beam 3, twin +\S+ ms", format_report(results))
 
 
@@ -203,10 +205,10 @@ def test_hints_follow_from_the_figures() -> None:
             "has_native_bfloat16": True,
             "products_gflops": {"float32": {"torch.mm": 100.0}, "bfloat16": {"torch.mm": 210.0}},
         },
-        "training": {"precision": "float32", "where": [{"group": "matrix products", "percent": 60.0}]},
-        "using": {"ways": [{"one_by_one": {"answers_per_second": 10}, "at_once": {"answers_per_second": 45}}]},
+        "training": {"precision": "float32", "profile": [{"group": "matrix products", "percent": 60.0}]},
+        "inference": {"modes": [{"single": {"answers_per_second": 10}, "batched": {"answers_per_second": 45}}]},
     }
     text = " / ".join(hints(results))
     assert "2.1 times as fast" in text
     assert "4.5 times as fast" in text
-    assert hints({**results, "training": {"missing": "x"}, "using": {"missing": "x"}}) == []
+    assert hints({**results, "training": {"missing": "x"}, "inference": {"missing": "x"}}) == []

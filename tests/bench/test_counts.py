@@ -80,7 +80,7 @@ def test_reads_count_neither_views_nor_other_tensors() -> None:
     assert reads.bytes == 0
 
 
-def test_steps_are_counted_and_the_model_is_as_it_was() -> None:
+def test_steps_are_counted_and_the_model_is_unchanged() -> None:
     model = Decoder()
     with count_steps(model) as steps:
         model.step(torch.tensor([1, 2, 3]), 0)
@@ -113,7 +113,7 @@ def test_percentile_of_nothing_is_refused() -> None:
         percentile([], 50)
 
 
-def test_calls_are_timed_in_turns_until_enough_were_calls() -> None:
+def test_calls_are_timed_in_turns_until_enough_were_made() -> None:
     calls: list[str] = []
     times = time_calls([lambda: calls.append("a"), lambda: calls.append("b")], seconds=0.0, device=CPU, least=3)
     assert calls == ["a", "b", "a"]
@@ -128,13 +128,17 @@ def test_positions_of_a_batch_are_counted_without_and_with_padding() -> None:
 
 
 def test_limits_are_the_higher_ones_of_two_measurements() -> None:
-    once = {"threads": 2, "products_gflops": {"float32": {"torch.mm": 90.0, "oneDNN": 200.0}}, "memory_read_gb_s": 30.0}
-    again = {
+    first = {
+        "threads": 2,
+        "products_gflops": {"float32": {"torch.mm": 90.0, "oneDNN": 200.0}},
+        "memory_read_gb_s": 30.0,
+    }
+    second = {
         "threads": 2,
         "products_gflops": {"float32": {"torch.mm": 99.0, "oneDNN": 150.0}},
         "memory_read_gb_s": 20.0,
     }
-    merged = merge_best(once, again)
+    merged = merge_best(first, second)
     assert merged["products_gflops"]["float32"] == {"torch.mm": 99.0, "oneDNN": 200.0}
     assert (merged["memory_read_gb_s"], merged["threads"]) == (30.0, 2)
     assert peak_gflops(merged, "float32") == 200.0

@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 from regard.bench.groups import (
     BATCHES,
-    CHOOSING,
     OTHER,
     OUTPUT,
     PYTHON,
     SCOPE,
+    SEARCH,
     UPDATE,
     Span,
     group_of,
@@ -49,8 +49,8 @@ def chain(*names: str) -> Span:
         ([SCOPE + OUTPUT, "_ChunkedLoss", "aten::mm"], OUTPUT),
         ([SCOPE + OTHER, SCOPE + OUTPUT, "aten::linear"], OUTPUT),
         ([SCOPE + UPDATE, "aten::copy_"], UPDATE),
-        ([SCOPE + CHOOSING, "aten::topk"], CHOOSING),
-        ([SCOPE + CHOOSING, SCOPE + OTHER, "aten::add"], OTHER),
+        ([SCOPE + SEARCH, "aten::topk"], SEARCH),
+        ([SCOPE + SEARCH, SCOPE + OTHER, "aten::add"], OTHER),
         ([SCOPE + BATCHES], BATCHES),
         (["aten::embedding"], "embedding"),
         (["aten::clone", "aten::copy_"], "copies and memory"),
@@ -64,7 +64,7 @@ def test_group_of_an_operator_is_its_own_or_that_of_an_enclosing_one(names: list
     assert group_of(chain(*names)) == group
 
 
-def test_shares_are_the_whole_and_python_what_is_left() -> None:
+def test_shares_add_up_and_python_is_the_rest() -> None:
     outer = Span("aten::linear", 1.0)
     spans = [outer, Span("aten::addmm", 2.0, parent=outer), Span("mine::unknown", 3.0), Span(SCOPE + "attention", 9.0)]
     result = {share.group: share for share in shares(spans, wall=8.0)}

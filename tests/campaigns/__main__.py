@@ -1,4 +1,4 @@
-"""Runs campaigns: `python -m tests.campaigns NAME ... [--cases N] [--seed S] [--processes P] [--only NUMBER]`."""
+"""Run campaigns: `python -m tests.campaigns NAME ... [--cases N] [--seed S] [--processes P] [--only NUMBER]`."""
 
 import argparse
 import importlib

@@ -82,19 +82,19 @@ class Tally:
 def gather(campaign: Campaign, *, seed: int, cases: int, processes: int) -> Iterator[tuple[int, Outcome]]:
     """Yield the outcomes of cases 0 .. cases - 1 in the order in which they end; shows progress on a terminal."""
     workers = [_Worker(campaign, seed, range(first, cases, processes)) for first in range(min(processes, cases))]
-    began, done = time.monotonic(), 0
+    start, count = time.monotonic(), 0
     try:
         while workers:
             readable, _, _ = select.select([worker.pipe for worker in workers], [], [], 1.0)
             for worker in list(workers):
                 for number, outcome in worker.read() if worker.pipe in readable else worker.overdue():
-                    done += 1
+                    count += 1
                     yield number, outcome
                 if worker.is_done:
                     workers.remove(worker)
             if sys.stderr.isatty():
-                rate = done / (time.monotonic() - began)
-                print(f"\r{campaign.name}: {done:,} of {cases:,}, {rate:.1f} a second ", end="", file=sys.stderr)
+                rate = count / (time.monotonic() - start)
+                print(f"\r{campaign.name}: {count:,} of {cases:,}, {rate:.1f} a second ", end="", file=sys.stderr)
     finally:
         for worker in workers:
             worker.end()
@@ -110,18 +110,18 @@ class _Worker:
     def start(self) -> None:
         """Fork; the child sends a line of JSON after each case."""
         sys.stdout.flush()
-        self.pipe, theirs = os.pipe()
+        self.pipe, child_end = os.pipe()
         self.text, self.is_done, self.since = b"", False, time.monotonic()
         self.child = os.fork()
         if self.child == 0:
             os.close(self.pipe)
             os.setpgid(0, 0)
-            with os.fdopen(theirs, "wb", buffering=0) as pipe:
+            with os.fdopen(child_end, "wb", buffering=0) as pipe:
                 for number in self.left:
                     outcome = _run(self.campaign, self.seed, number)
                     pipe.write(json.dumps([number, outcome.kind, outcome.case, outcome.detail]).encode() + b"\n")
             os._exit(0)
-        os.close(theirs)
+        os.close(child_end)
 
     def read(self) -> Iterator[tuple[int, Outcome]]:
         """Yield the outcomes that have arrived; at the end of the pipe, the reason why the process ended."""
@@ -163,6 +163,6 @@ def _run(campaign: Campaign, seed: int, number: int) -> Outcome:
         return campaign.run(seed, number)
     except Exception as error:  # noqa: BLE001  # any exception is a finding
         where = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{'/'.join(where.filename.split('/')[-2:])}:{where.lineno}"
-        detail = f"{type(error).__name__}: {str(error)[:200]} at {place}"
+        location = f"{'/'.join(where.filename.split('/')[-2:])}:{where.lineno}"
+        detail = f"{type(error).__name__}: {str(error)[:200]} at {location}"
         return Outcome("exception", f"case {number} of seed {seed}", detail)

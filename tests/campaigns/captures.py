@@ -32,7 +32,7 @@ VALUES: tuple[Any, ...] = (
         "</script><script>alert(1)</script>",
         "$\\frac$",
         "source",
-        "said",
+        "output",
         "a" * 3000,
         "maps/0",
     ),
@@ -45,36 +45,38 @@ def run(seed: int, number: int) -> Outcome:
     draw = random.Random(f"captures/{seed}/{number}")
     recipe, is_recording = draw.choice(RECIPES), draw.random() < 0.5
     base = recording(recipe) if is_recording else capture(recipe)
-    place = Path(tempfile.mkdtemp(prefix="case-", dir=folder()))
+    directory = Path(tempfile.mkdtemp(prefix="case-", dir=folder()))
     try:
-        path = place / "in.safetensors"  # a recording may have any name, and the command takes this one
+        path = directory / "in.safetensors"  # a recording may have any name, and the command takes this one
         if is_recording:
             shutil.copytree(base, path)
-            what = _change_recording(draw, path)
+            damage = _change_recording(draw, path)
         else:
             path.write_bytes(_damage_file(draw, base.read_bytes()))
-            what = "bytes"
-        before = _checksums(path)
-        out = place / f"out{draw.choice(('.html', '.html', '.png', '.svg', '.pdf', '.safetensors'))}"
-        ended = command(["look", str(path), "--out", str(out)], seconds=60.0)
-        case = f"{'recording' if is_recording else 'capture'} of {recipe}, {what}, to {out.suffix}"
-        outcome = judge(ended, case, names=("in.safetensors",))
-        left = sorted(file.name for file in place.iterdir())
-        if outcome.kind in ("accepted", "refused") and _checksums(path) != before:
+            damage = "bytes"
+        checksums = _checksums(path)
+        out = directory / f"out{draw.choice(('.html', '.html', '.png', '.svg', '.pdf', '.safetensors'))}"
+        result = command(["look", str(path), "--out", str(out)], seconds=60.0)
+        case = f"{'recording' if is_recording else 'capture'} of {recipe}, {damage}, to {out.suffix}"
+        outcome = judge(result, case, names=("in.safetensors",))
+        remaining = sorted(file.name for file in directory.iterdir())
+        if outcome.kind in ("accepted", "refused") and _checksums(path) != checksums:
             return Outcome("changed", case, outcome.detail)
-        if left != (["in.safetensors", out.name] if outcome.kind == "accepted" else ["in.safetensors"]):
-            return Outcome(outcome.kind if outcome.kind not in ("accepted", "refused") else "left", case, str(left))
+        if remaining != (["in.safetensors", out.name] if outcome.kind == "accepted" else ["in.safetensors"]):
+            return Outcome(
+                outcome.kind if outcome.kind not in ("accepted", "refused") else "left", case, str(remaining)
+            )
         return outcome
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @functools.cache
 def capture(recipe: str) -> Path:
     """Write a capture of a run of the recipe."""
     path = folder() / f"capture-{recipe}-{os.getpid()}.safetensors"
-    ended = command(["look", str(finished_run(recipe)), *inputs_of(recipe), "--out", str(path)], seconds=120)
-    assert ended.code == 0, ended.err
+    result = command(["look", str(finished_run(recipe)), *inputs_of(recipe), "--out", str(path)], seconds=120)
+    assert result.code == 0, result.err
     return path
 
 
@@ -89,8 +91,8 @@ def recording(recipe: str) -> Path:
             model.predict(inputs_of(recipe))
         return 0
 
-    ended = run_forked(work, seconds=120)
-    assert ended.code == 0, ended.err
+    result = run_forked(work, seconds=120)
+    assert result.code == 0, result.err
     return path
 
 
@@ -174,23 +176,23 @@ def _damage_json(draw: random.Random, content: bytes) -> bytes:
 def _replace_one(draw: random.Random, tree: Any) -> None:
     """Replace, remove or duplicate a value in a tree of lists and dicts."""
     while True:
-        places: list[Any] = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
-        if not places:
+        keys: list[Any] = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
+        if not keys:
             return
-        place = draw.choice(places)
-        below = tree[place]
+        key = draw.choice(keys)
+        below = tree[key]
         if isinstance(below, dict | list) and below and draw.random() < 0.85:
             tree = below
             continue
         match draw.randrange(5):
             case 0:
-                del tree[place]
+                del tree[key]
             case 1 if isinstance(tree, list):
                 tree.append(below)
             case 2 if isinstance(below, int | float) and not isinstance(below, bool):
-                tree[place] = draw.choice((below + 1, -below, below * 1000, below / 3))
+                tree[key] = draw.choice((below + 1, -below, below * 1000, below / 3))
             case _:
-                tree[place] = draw.choice(VALUES)
+                tree[key] = draw.choice(VALUES)
         return
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.campaigns.campaign import Outcome
 
-__all__ = ["Ended", "command", "judge", "run_forked"]
+__all__ = ["ChildResult", "command", "judge", "run_forked"]
 
 MOST_BYTES = 2 << 30
 MOST_LINE = 1200
@@ -25,7 +25,7 @@ ALLOWANCE = 24 << 30
 
 
 @dataclass(frozen=True)
-class Ended:
+class ChildResult:
     """Result of a child process."""
 
     code: int
@@ -41,7 +41,7 @@ class Ended:
 
 def command(
     words: Sequence[str], *, seconds: float = 20.0, stdin: bytes = b"", env: Mapping[str, str] | None = None
-) -> Ended:
+) -> ChildResult:
     """Run `regard WORDS` as a user would."""
 
     def work() -> int:
@@ -53,7 +53,7 @@ def command(
     return run_forked(work, seconds=seconds, stdin=stdin)
 
 
-def run_forked(work: Callable[[], int], *, seconds: float = 20.0, stdin: bytes = b"") -> Ended:
+def run_forked(work: Callable[[], int], *, seconds: float = 20.0, stdin: bytes = b"") -> ChildResult:
     """Run `work`, which returns an exit code, in a child whose standard streams are files.
 
     Its working directory is an empty folder, which is removed afterwards.
@@ -61,52 +61,52 @@ def run_forked(work: Callable[[], int], *, seconds: float = 20.0, stdin: bytes =
     with tempfile.TemporaryDirectory() as name:
         paths = [Path(name) / which for which in ("in", "out", "err")]
         paths[0].write_bytes(stdin)
-        (Path(name) / "here").mkdir()
-        began = time.monotonic()
+        (Path(name) / "work").mkdir()
+        start = time.monotonic()
         child = os.fork()
         if child == 0:
             _work(work, paths)
         is_late = False
         while True:
-            found, status, usage = os.wait4(child, os.WNOHANG)
-            if found:
+            pid, status, usage = os.wait4(child, os.WNOHANG)
+            if pid:
                 break
-            if not is_late and time.monotonic() - began > seconds:
+            if not is_late and time.monotonic() - start > seconds:
                 is_late = True
                 os.kill(child, signal.SIGKILL)
             time.sleep(0.002)
         out, err = (path.read_bytes().decode("utf-8", "backslashreplace") for path in paths[1:])
     code = os.waitstatus_to_exitcode(status)
-    return Ended(code, out, err, time.monotonic() - began, usage.ru_maxrss * 1024, is_late)
+    return ChildResult(code, out, err, time.monotonic() - start, usage.ru_maxrss * 1024, is_late)
 
 
-def judge(ended: Ended, case: str, *, names: Sequence[str] = (), fine: Sequence[int] = (0, 2)) -> Outcome:
+def judge(result: ChildResult, case: str, *, names: Sequence[str] = (), fine: Sequence[int] = (0, 2)) -> Outcome:
     """Return the outcome of a command: `accepted` (exit 0), `refused` (exit 2 and one line), or the problem.
 
     names: texts of which a refusal must contain at least one, such as the name of the file.
     """
-    last = (ended.err.strip().splitlines() or [""])[-1]
-    wrong = {
-        "timeout": (ended.is_late, f"over {ended.seconds:.0f} s"),
-        "traceback": ("Traceback (most recent call last)" in ended.err, last),
-        "exit code": (ended.code not in fine, f"{ended.code}: {last}"),
-        "memory": (ended.peak > MOST_BYTES, f"{ended.peak >> 20} MiB"),
+    last = (result.err.strip().splitlines() or [""])[-1]
+    problems = {
+        "timeout": (result.is_late, f"over {result.seconds:.0f} s"),
+        "traceback": ("Traceback (most recent call last)" in result.err, last),
+        "exit code": (result.code not in fine, f"{result.code}: {last}"),
+        "memory": (result.peak > MOST_BYTES, f"{result.peak >> 20} MiB"),
     }
-    if ended.code == 2:
-        wrong |= {
+    if result.code == 2:
+        problems |= {
             "no message": (not last.startswith("regard: "), last),
             "long message": (len(last) > MOST_LINE, f"{len(last)} characters"),
             "not named": (bool(names) and not any(name in last for name in names), last),
         }
-    kinds = (Outcome(kind, case, detail[:200]) for kind, (holds, detail) in wrong.items() if holds)
-    return next(kinds, Outcome("refused" if ended.code == 2 else "accepted", case, last[:200]))
+    kinds = (Outcome(kind, case, detail[:200]) for kind, (holds, detail) in problems.items() if holds)
+    return next(kinds, Outcome("refused" if result.code == 2 else "accepted", case, last[:200]))
 
 
 def _work(work: Callable[[], int], paths: Sequence[Path]) -> None:
     """Run the work in the child and exit; never returns."""
     code = 99
     try:
-        os.chdir(paths[0].parent / "here")
+        os.chdir(paths[0].parent / "work")
         flags = (os.O_RDONLY, os.O_WRONLY | os.O_CREAT, os.O_WRONLY | os.O_CREAT)
         for number, (path, flag) in enumerate(zip(paths, flags, strict=True)):
             os.dup2(os.open(path, flag), number)

@@ -66,10 +66,10 @@ def make_case(seed: int, number: int) -> EngineCase:
     core, reads_source, vocab = _core(draw), draw.random() < 0.7, draw.choice([6, 7, 19, 33, 100])
     if reads_source:
         tie = draw.choice(["all", "target", "none"])
-        others = vocab if tie == "all" else draw.choice([vocab, 5, 40])
-        model = build(ModelConfig(core=core, tie=tie), source_vocab=others, target_vocab=vocab)
+        source_vocab = vocab if tie == "all" else draw.choice([vocab, 5, 40])
+        model = build(ModelConfig(core=core, tie=tie), source_vocab=source_vocab, target_vocab=vocab)
     else:
-        model, others = build_language_model(LanguageModelConfig(core=core), vocab=vocab), vocab
+        model, source_vocab = build_language_model(LanguageModelConfig(core=core), vocab=vocab), vocab
     strength = draw.choice([0.0, 0.3, 1.0])
     with torch.no_grad():
         for weight in model.parameters():
@@ -86,35 +86,35 @@ def make_case(seed: int, number: int) -> EngineCase:
     )
     sample = SampleConfig(length=draw.choice([1, 2, 9, 30]), temperature=0)
     window = draw.choice([None, 1, 2, 8, 40])
-    inputs = _inputs(draw, others, core.max_positions)
+    inputs = _inputs(draw, source_vocab, core.max_positions)
     request = decode if reads_source else (sample, window)
-    text = f"{core}, vocab {others}, {vocab}, strength {strength}, {request}, {inputs}"
+    text = f"{core}, vocab {source_vocab}, {vocab}, strength {strength}, {request}, {inputs}"
     return EngineCase(model.eval(), text, decode if reads_source else None, sample, inputs, window)
 
 
 def _core(draw: random.Random) -> TransformerConfig:
-    chosen: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     is_eager = draw.random() < 0.5  # of those that CTranslate2 runs, too
     for name, hint in get_type_hints(TransformerConfig).items():
         if get_origin(hint) is Literal:  # the default half of the time: most models are to be ones that engines run
-            chosen[name] = draw.choice([*get_args(hint), *[get_args(hint)[0]] * len(get_args(hint))])
+            options[name] = draw.choice([*get_args(hint), *[get_args(hint)[0]] * len(get_args(hint))])
     heads = draw.choice([1, 2, 3, 4, 8])
     width = draw.choice([1, 2, 3, 5, 8, 12, 16, 31, 33, 48, 64])
     if is_eager or draw.random() < 0.5:
         width = -(-width // heads) * heads
-    chosen |= {"heads": heads, "width": width, "feedforward": draw.choice([1, 7, 16, 33, 64, 100])}
-    if is_eager and (chosen["positions"] in ("alibi", "relative") or chosen["score"] in ("cosine", "additive")):
-        chosen |= {"positions": draw.choice(["sinusoidal", "learned", "none"]), "score": "scaled-dot"}
-    chosen |= {"layers": draw.randint(1, 3), "decoder_layers": draw.choice([None, None, 1, 2, 3])}
-    others = {
+    options |= {"heads": heads, "width": width, "feedforward": draw.choice([1, 7, 16, 33, 64, 100])}
+    if is_eager and (options["positions"] in ("alibi", "relative") or options["score"] in ("cosine", "additive")):
+        options |= {"positions": draw.choice(["sinusoidal", "learned", "none"]), "score": "scaled-dot"}
+    options |= {"layers": draw.randint(1, 3), "decoder_layers": draw.choice([None, None, 1, 2, 3])}
+    optional = {
         "head_dim": (0.3, draw.randint(1, 64)),
         "head_value_dim": (0.3, draw.randint(1, 33)),
         "key_heads": (0.3, draw.choice([size for size in range(1, heads + 1) if heads % size == 0])),
         "window": (0.2, draw.choice([1, 2, 5, 50])),
         "soft_cap": (0.05, 3.0),
     }
-    chosen |= {name: value for name, (share, value) in others.items() if draw.random() < share and not is_eager}
-    return TransformerConfig(max_positions=draw.choice([4, 10, 30, 60, 200]), **chosen)
+    options |= {name: value for name, (share, value) in optional.items() if draw.random() < share and not is_eager}
+    return TransformerConfig(max_positions=draw.choice([4, 10, 30, 60, 200]), **options)
 
 
 def _inputs(draw: random.Random, vocab: int, most: int) -> list[list[int]]:
@@ -174,8 +174,8 @@ def run(seed: int, number: int) -> Outcome:
         if name == "ctranslate2" and case.decode is not None and isinstance(exact, list):
             model = BannedTokens(case.model)
             expected = get_answer(TorchEngine(model), case)
-        found = get_answer(prepare(name, case.model, threads=2, workers=number % 2 + 1), case)
-        kind, detail = compare(model, case, found, expected, alone=MAY_ALONE[name])
+        answer = get_answer(prepare(name, case.model, threads=2, workers=number % 2 + 1), case)
+        kind, detail = compare(model, case, answer, expected, alone=MAY_ALONE[name])
         if kind in ("different", "refusal"):
             return Outcome(kind, case.text, f"{name}: {detail}")
         kinds.append(kind)
@@ -187,27 +187,29 @@ def run(seed: int, number: int) -> Outcome:
 def check_lower_precision(case: EngineCase, exact: Answer) -> str | None:
     """Check answers in lower precision: as many hypotheses, and the same errors. Return the problem, or None."""
     for compute_type in ("bfloat16", "int8"):
-        found = get_answer(prepare("compiled", case.model, compute_type=compute_type), case)
-        if isinstance(found, Exception) or isinstance(exact, Exception):
-            past = isinstance(found, Exception) and "learned positions" in str(found)
-            if type(found) is not type(exact) and not past and "learned positions" not in str(exact):
-                return f"{compute_type}: {found!r} for {exact!r}"
-        elif [len(some) for some in found] != [len(some) for some in exact]:
-            return f"{compute_type}: {[len(some) for some in found]} hypotheses for {[len(some) for some in exact]}"
+        answer = get_answer(prepare("compiled", case.model, compute_type=compute_type), case)
+        if isinstance(answer, Exception) or isinstance(exact, Exception):
+            past = isinstance(answer, Exception) and "learned positions" in str(answer)
+            if type(answer) is not type(exact) and not past and "learned positions" not in str(exact):
+                return f"{compute_type}: {answer!r} for {exact!r}"
+        elif [*map(len, answer)] != [*map(len, exact)]:
+            return f"{compute_type}: {[*map(len, answer)]} hypotheses for {[*map(len, exact)]}"
     return None
 
 
-def compare(model: Any, case: EngineCase, found: Answer, expected: Answer, *, alone: str) -> tuple[str, str]:
+def compare(model: Any, case: EngineCase, answer: Answer, expected: Answer, *, alone: str) -> tuple[str, str]:
     """Return equal, tie, error, alone, or a problem (refusal or different), with the detail."""
-    if isinstance(found, Exception) or isinstance(expected, Exception):
-        if type(found) is type(expected) and _sense(found) == _sense(expected):
+    if isinstance(answer, Exception) or isinstance(expected, Exception):
+        if type(answer) is type(expected) and _sense(answer) == _sense(expected):
             return "error", ""
-        if isinstance(found, Exception) and re.search(alone, str(found)):
+        if isinstance(answer, Exception) and re.search(alone, str(answer)):
             return "alone", ""
-        return "refusal", f"{_sense(found)} for {_sense(expected)}"
+        return "refusal", f"{_sense(answer)} for {_sense(expected)}"
     if case.decode is None:
-        return compare_texts(case, cast("list[list[int]]", found), cast("list[list[int]]", expected))
-    return compare_outputs(model, case, cast("list[list[Hypothesis]]", found), cast("list[list[Hypothesis]]", expected))
+        return compare_texts(case, cast("list[list[int]]", answer), cast("list[list[int]]", expected))
+    return compare_outputs(
+        model, case, cast("list[list[Hypothesis]]", answer), cast("list[list[Hypothesis]]", expected)
+    )
 
 
 def _sense(answer: Answer) -> str:
@@ -218,28 +220,27 @@ def _sense(answer: Answer) -> str:
 
 
 def compare_outputs(
-    model: Any, case: EngineCase, found: list[list[Hypothesis]], expected: list[list[Hypothesis]]
+    model: Any, case: EngineCase, actual: list[list[Hypothesis]], expected: list[list[Hypothesis]]
 ) -> tuple[str, str]:
     """Compare hypotheses."""
     assert case.decode is not None
     is_tie = False
-    for source, ours, theirs in zip(case.inputs, found, expected, strict=True):
-        if len(ours) != len(theirs):
-            return "different", f"{len(ours)} hypotheses for {len(theirs)}"
-        for one, other in zip(ours, theirs, strict=True):
-            same = (one.tokens, one.finished) == (other.tokens, other.finished)
-            if same and _close(one.score, other.score) and _close(one.log_prob, other.log_prob):
+    for source, outputs, references in zip(case.inputs, actual, expected, strict=True):
+        if len(outputs) != len(references):
+            return "different", f"{len(outputs)} hypotheses for {len(references)}"
+        for hypothesis, reference in zip(outputs, references, strict=True):
+            same = (hypothesis.tokens, hypothesis.finished) == (reference.tokens, reference.finished)
+            if same and _close(hypothesis.score, reference.score) and _close(hypothesis.log_prob, reference.log_prob):
                 continue
             is_tie = True
-            exact = [_exact(model, source, some) for some in (one, other)]
-            off = abs(one.log_prob - exact[0])
-            is_off = not _close(one.log_prob, exact[0], among=exact)
-            if is_off and not (isinstance(model, BannedTokens) and off <= _shift_by_norms(model, source, one)):
-                return "different", f"log p off by {one.log_prob - exact[0]:.1e}"
-            scores = [
-                total / some.length**case.decode.length_penalty for total, some in zip(exact, (one, other), strict=True)
-            ]
-            if not _close(*scores) and not _is_numerical_tie(model, case, source, ours):
+            exact = [_exact(model, source, output) for output in (hypothesis, reference)]
+            off = abs(hypothesis.log_prob - exact[0])
+            is_off = not _close(hypothesis.log_prob, exact[0], among=exact)
+            if is_off and not (isinstance(model, BannedTokens) and off <= _shift_by_norms(model, source, hypothesis)):
+                return "different", f"log p off by {hypothesis.log_prob - exact[0]:.1e}"
+            lengths = (hypothesis.length, reference.length)
+            scores = [total / length**case.decode.length_penalty for total, length in zip(exact, lengths, strict=True)]
+            if not _close(*scores) and not _is_numerical_tie(model, case, source, outputs):
                 return "different", f"score off by {scores[0] - scores[1]:.1e}"
     return ("tie", "") if is_tie else ("equal", "")
 
@@ -262,29 +263,29 @@ class PerturbedModel(torch.nn.Module):
         return logits + self.share * largest.clamp(min=1) * (2 * torch.rand_like(logits) - 1), state
 
 
-def _is_numerical_tie(model: Any, case: EngineCase, source: list[int], ours: list[Hypothesis]) -> bool:
+def _is_numerical_tie(model: Any, case: EngineCase, source: list[int], outputs: list[Hypothesis]) -> bool:
     """Return True if torch finds these outputs when scores are perturbed by the rounding of float32."""
-    wanted = [one.tokens for one in ours]
+    expected = [hypothesis.tokens for hypothesis in outputs]
     for attempt in range(150):
         perturbed = TorchEngine(PerturbedModel(model, 3e-7 * 10 ** (attempt / 100)))
         assert case.decode is not None
-        (found,) = perturbed.search([source], config=case.decode, bos=BOS, eos=EOS, pad=PAD)
-        if [one.tokens for one in found] == wanted:
+        (hypotheses,) = perturbed.search([source], config=case.decode, bos=BOS, eos=EOS, pad=PAD)
+        if [hypothesis.tokens for hypothesis in hypotheses] == expected:
             return True
     return False
 
 
-def _close(one: float, other: float, among: Sequence[float] = ()) -> bool:
-    return abs(one - other) <= CLOSE * max(1.0, abs(one), abs(other), *map(abs, among))
+def _close(first: float, second: float, among: Sequence[float] = ()) -> bool:
+    return abs(first - second) <= CLOSE * max(1.0, abs(first), abs(second), *map(abs, among))
 
 
-def _exact(model: Any, source: Sequence[int], one: Hypothesis) -> float:
+def _exact(model: Any, source: Sequence[int], hypothesis: Hypothesis) -> float:
     """Return log p of a hypothesis in double precision."""
-    targets = [[*one.tokens, EOS] if one.finished else list(one.tokens)]
+    targets = [[*hypothesis.tokens, EOS] if hypothesis.finished else list(hypothesis.tokens)]
     return _in_double(model, lambda: float(score(cast("Stepper[Any]", model), _pad(source), targets=targets, bos=BOS)))
 
 
-def _shift_by_norms(model: Any, source: Sequence[int], one: Hypothesis) -> float:
+def _shift_by_norms(model: Any, source: Sequence[int], hypothesis: Hypothesis) -> float:
     """Return the change of log p if norms round E[x^2] and E[x]^2 to float32, as CTranslate2's variance does.
 
     It is tiny unless the numbers of a vector lie much closer to each other than to zero.
@@ -296,12 +297,12 @@ def _shift_by_norms(model: Any, source: Sequence[int], one: Hypothesis) -> float
         variance = (squares * (1 + noise) - mean.square()).clamp(min=0)
         return (x - mean) / (variance + eps).sqrt() * weight + bias
 
-    exact, draw = _exact(model, source, one), torch.Generator().manual_seed(1)
-    whole, functional.layer_norm = functional.layer_norm, noisy_layer_norm
+    exact, draw = _exact(model, source, hypothesis), torch.Generator().manual_seed(1)
+    original, functional.layer_norm = functional.layer_norm, noisy_layer_norm
     try:
-        return max(abs(_exact(model, source, one) - exact) for _ in range(30))
+        return max(abs(_exact(model, source, hypothesis) - exact) for _ in range(30))
     finally:
-        functional.layer_norm = whole
+        functional.layer_norm = original
 
 
 def _pad(source: Sequence[int]) -> Padded:
@@ -317,38 +318,43 @@ def _in_double(model: Any, work: Callable[[], float]) -> float:
         model.float()
 
 
-def compare_texts(case: EngineCase, found: list[list[int]], expected: list[list[int]]) -> tuple[str, str]:
+def compare_texts(case: EngineCase, actual: list[list[int]], expected: list[list[int]]) -> tuple[str, str]:
     """Compare continuations: where they first differ, both tokens must be equally likely."""
     is_tie = False
-    for prompt, ours, theirs in zip(case.inputs, found, expected, strict=True):
-        if len(ours) != len(theirs):
-            return "different", f"{len(ours)} tokens for {len(theirs)}"
-        if ours == theirs:
+    for prompt, tokens, references in zip(case.inputs, actual, expected, strict=True):
+        if len(tokens) != len(references):
+            return "different", f"{len(tokens)} tokens for {len(references)}"
+        if tokens == references:
             continue
         is_tie = True
-        place = next(at for at, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other)
-        seen = _context(prompt, theirs[:place], case.window)
-        gap = _in_double(case.model, lambda seen=seen, pair=(ours[place], theirs[place]): _gap(case.model, seen, *pair))
+        position = next(
+            at for at, (token, reference) in enumerate(zip(tokens, references, strict=True)) if token != reference
+        )
+        context = _context(prompt, references[:position], case.window)
+        gap = _in_double(
+            case.model,
+            lambda context=context, pair=(tokens[position], references[position]): _gap(case.model, context, *pair),
+        )
         if not gap <= CLOSE:
             return "different", f"logits off by {gap:.1e}"
     return ("tie", "") if is_tie else ("equal", "")
 
 
-def _context(prompt: list[int], said: list[int], window: int | None) -> list[int]:
+def _context(prompt: list[int], generated: list[int], window: int | None) -> list[int]:
     """Return the context of the next token, as in `regard.decode.sample.sample`."""
-    seen, fed = list(prompt), list(prompt if window is None else prompt[-window:])
-    for token in said:
-        seen.append(token)
-        fed = [*fed, token] if window is None or len(fed) < window else seen[-max(1, window // 2) :]
-    return fed
+    tokens, context = list(prompt), list(prompt if window is None else prompt[-window:])
+    for token in generated:
+        tokens.append(token)
+        context = [*context, token] if window is None or len(context) < window else tokens[-max(1, window // 2) :]
+    return context
 
 
-def _gap(model: Any, seen: list[int], one: int, other: int) -> float:
+def _gap(model: Any, context: list[int], first: int, second: int) -> float:
     state, logits = model.begin(1), torch.empty(0)
-    for token in seen:
+    for token in context:
         logits, state = model.step(torch.tensor([token]), state)
     largest = max(1.0, float(logits[0].abs().max()))
-    return math.fabs(float(logits[0, one] - logits[0, other])) / largest
+    return math.fabs(float(logits[0, first] - logits[0, second])) / largest
 
 
 _FINE = ("equal", "tie", "error", "alone", "refused")

@@ -55,11 +55,15 @@ _KIND_SHARE = 0.02
 def case(seed: int, number: int) -> Outcome:
     """Run a handmade file, or a file of one format with one kind of damage."""
     if number < len(HANDMADE):
-        one = HANDMADE[number]
-        content = one.content() if callable(one.content) else one.content
-        found = train_on(specimen(one.specimen), one.file, content, one.name)
-        wrong = found.kind in ("refused", "accepted") and found.kind != one.expected
-        return Outcome(f"{found.kind}, not {one.expected}", one.name, found.detail) if wrong else found
+        handmade = HANDMADE[number]
+        content = handmade.content() if callable(handmade.content) else handmade.content
+        outcome = train_on(specimen(handmade.specimen), handmade.file, content, handmade.name)
+        is_unexpected = outcome.kind in ("refused", "accepted") and outcome.kind != handmade.expected
+        return (
+            Outcome(f"{outcome.kind}, not {handmade.expected}", handmade.name, outcome.detail)
+            if is_unexpected
+            else outcome
+        )
     draw = random.Random(f"files {seed} {number}")
     name = draw.choice(list(SPECIMENS))
     other = specimen(draw.choice(list(SPECIMENS)))
@@ -78,10 +82,10 @@ def train_on(good: Specimen, file: str, content: bytes | str, about: str) -> Out
     """Train with this content in one file, or (a word) with something else in its place, and return the outcome."""
     folder = Path(tempfile.mkdtemp(prefix="regard-files-"))
     try:
-        for name, whole in good.files.items():
+        for name, original in good.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(whole)
+            path.write_bytes(original)
         if isinstance(content, bytes):
             (folder / file).write_bytes(content)
         else:
@@ -89,11 +93,11 @@ def train_on(good: Specimen, file: str, content: bytes | str, about: str) -> Out
         words = [word.replace("{}", str(folder)) for word in good.words.split()]
         _plain_torch()
         with _feed_pipe(folder / file, good.files[file]) if content == "pipe" else nullcontext():
-            ended = command(["train", *words, "--run", str(folder / "run")])
+            result = command(["train", *words, "--run", str(folder / "run")])
         names = [part for name in good.files for part in (Path(name).name,)]
-        outcome = judge(ended, about, names=[*names, f"{folder}/all"])
+        outcome = judge(result, about, names=[*names, f"{folder}/all"])
         if outcome.kind == "accepted" and not _is_finite(folder / "run" / "report.json"):
-            return Outcome("nan", about, ended.err[-200:])
+            return Outcome("nan", about, result.err[-200:])
         return outcome
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -137,9 +141,9 @@ def _plain_torch() -> None:
 
 def _is_finite(path: Path) -> bool:
     """Return True if a report holds no NaN."""
-    found: list[str] = []
-    json.loads(path.read_text(encoding="utf-8"), parse_constant=found.append)
-    return not found
+    bad_constants: list[str] = []
+    json.loads(path.read_text(encoding="utf-8"), parse_constant=bad_constants.append)
+    return not bad_constants
 
 
 CAMPAIGN = Campaign(

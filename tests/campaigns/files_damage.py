@@ -34,7 +34,7 @@ Damage = Callable[[random.Random, bytes, bytes], bytes]
 """Function of a random generator, the content of a file, and that of a file in another format."""
 
 
-def _place(draw: random.Random, content: bytes) -> int:
+def _position(draw: random.Random, content: bytes) -> int:
     """Return a random position, half the time near the beginning, where headers are."""
     return draw.randrange(min(len(content), 64) + 1) if draw.random() < 0.5 else draw.randrange(len(content) + 1)
 
@@ -42,32 +42,32 @@ def _place(draw: random.Random, content: bytes) -> int:
 def _flip(draw: random.Random, content: bytes, _: bytes) -> bytes:
     changed = bytearray(content)
     for _ in range(draw.choice((1, 1, 2, 4, 16))):
-        place = min(_place(draw, content), len(content) - 1)
-        changed[place] = draw.choice((changed[place] ^ (1 << draw.randrange(8)), draw.randrange(256), 0, 255))
+        position = min(_position(draw, content), len(content) - 1)
+        changed[position] = draw.choice((changed[position] ^ (1 << draw.randrange(8)), draw.randrange(256), 0, 255))
     return bytes(changed)
 
 
 def _cut_off(draw: random.Random, content: bytes, _: bytes) -> bytes:
-    return content[: _place(draw, content)]
+    return content[: _position(draw, content)]
 
 
 def _insert(draw: random.Random, content: bytes, _: bytes) -> bytes:
-    place = _place(draw, content)
-    return content[:place] + draw.choice(_PARTS) + content[place:]
+    position = _position(draw, content)
+    return content[:position] + draw.choice(_PARTS) + content[position:]
 
 
 def _remove(draw: random.Random, content: bytes, _: bytes) -> bytes:
-    place = _place(draw, content)
-    return content[:place] + content[place + draw.choice((1, 2, 4, 16, 100)) :]
+    position = _position(draw, content)
+    return content[:position] + content[position + draw.choice((1, 2, 4, 16, 100)) :]
 
 
 def _repeat(draw: random.Random, content: bytes, _: bytes) -> bytes:
-    first, last = sorted((_place(draw, content), _place(draw, content)))
+    first, last = sorted((_position(draw, content), _position(draw, content)))
     return content[:last] + content[first:last] * draw.choice((1, 2, 20)) + content[last:]
 
 
 def _splice(draw: random.Random, content: bytes, other: bytes) -> bytes:
-    return content[: _place(draw, content)] + other[_place(draw, other) :]
+    return content[: _position(draw, content)] + other[_position(draw, other) :]
 
 
 def _replace(_: random.Random, content: bytes, other: bytes) -> bytes:
@@ -75,19 +75,19 @@ def _replace(_: random.Random, content: bytes, other: bytes) -> bytes:
 
 
 def _integer(draw: random.Random, content: bytes, _: bytes) -> bytes:
-    place = min(_place(draw, content), 64)
+    position = min(_position(draw, content), 64)
     size, order = draw.choice((2, 4, 4, 8)), draw.choice(("little", "big"))
     value = draw.choice(_INTS) % (1 << (8 * size))
-    return content[:place] + value.to_bytes(size, order) + content[place + size :]
+    return content[:position] + value.to_bytes(size, order) + content[position + size :]
 
 
 def _token(pattern: re.Pattern[bytes], choices: tuple[bytes, ...]) -> Damage:
     def change(draw: random.Random, content: bytes, other: bytes) -> bytes:
-        found = list(pattern.finditer(content))
-        if not found:
+        matches = list(pattern.finditer(content))
+        if not matches:
             return _flip(draw, content, other)
-        for one in sorted(draw.sample(found, min(len(found), draw.choice((1, 1, 3)))), key=lambda m: -m.start()):
-            content = content[: one.start()] + draw.choice(choices) + content[one.end() :]
+        for match in sorted(draw.sample(matches, min(len(matches), draw.choice((1, 1, 3)))), key=lambda m: -m.start()):
+            content = content[: match.start()] + draw.choice(choices) + content[match.end() :]
         return content
 
     return change
@@ -95,22 +95,22 @@ def _token(pattern: re.Pattern[bytes], choices: tuple[bytes, ...]) -> Damage:
 
 def _lines(draw: random.Random, content: bytes, other: bytes) -> bytes:
     rows = content.split(b"\n")
-    place = draw.randrange(len(rows))
-    how = draw.randrange(7)
-    if how == 0:
-        del rows[place]
-    elif how == 1:
-        rows.insert(place, rows[draw.randrange(len(rows))])
-    elif how == 2:
+    index = draw.randrange(len(rows))
+    kind = draw.randrange(7)
+    if kind == 0:
+        del rows[index]
+    elif kind == 1:
+        rows.insert(index, rows[draw.randrange(len(rows))])
+    elif kind == 2:
         draw.shuffle(rows)
-    elif how == 3:
+    elif kind == 3:
         rows = rows[:1]
-    elif how == 4:
-        cells = re.split(rb"([\t,])", rows[place])
+    elif kind == 4:
+        cells = re.split(rb"([\t,])", rows[index])
         draw.shuffle(cells)
-        rows[place] = b"".join(cells)
-    elif how == 5:
-        rows.insert(place, other.split(b"\n")[0])
+        rows[index] = b"".join(cells)
+    elif kind == 5:
+        rows.insert(index, other.split(b"\n")[0])
     else:
         return draw.choice((b"\r", b"\r\n", b"\n\n", b" ", b"\t")).join(rows)
     return b"\n".join(rows)
@@ -124,14 +124,14 @@ def _reencode(draw: random.Random, content: bytes, _: bytes) -> bytes:
 def _change_value(draw: random.Random, content: bytes, other: bytes) -> bytes:
     """Replace, remove or nest a JSON value; for JSON lines, in one line."""
     rows = content.split(b"\n")
-    place = draw.randrange(len(rows))
-    for whole, row in ((True, content), (False, rows[place])):
+    index = draw.randrange(len(rows))
+    for is_document, row in ((True, content), (False, rows[index])):
         try:
             tree = json.loads(row)
             changed = json.dumps(_other_value(draw, tree)).encode()
         except ValueError:
             continue
-        return changed if whole else b"\n".join([*rows[:place], changed, *rows[place + 1 :]])
+        return changed if is_document else b"\n".join([*rows[:index], changed, *rows[index + 1 :]])
     return _lines(draw, content, other)
 
 

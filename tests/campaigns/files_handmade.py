@@ -58,9 +58,9 @@ def _npz(**changes: Any) -> bytes:
 
 def _member(name: str, content: bytes, method: int = zipfile.ZIP_STORED) -> bytes:
     out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(_of("npz"))) as before, zipfile.ZipFile(out, "w", method) as after:
-        for one in before.namelist():
-            after.writestr(one, content if one == f"{name}.npy" else before.read(one))
+    with zipfile.ZipFile(io.BytesIO(_of("npz"))) as source, zipfile.ZipFile(out, "w", method) as target:
+        for member in source.namelist():
+            target.writestr(member, content if member == f"{name}.npy" else source.read(member))
     return out.getvalue()
 
 
@@ -71,10 +71,10 @@ def _npy(shape: str, dtype: str = "<i2", body: bytes = b"") -> bytes:
 
 def _encrypt() -> bytes:
     content = bytearray(_of("npz"))
-    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+    for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         start = -1
         while (start := content.find(mark, start + 1)) >= 0:
-            content[start + place] |= 1
+            content[start + offset] |= 1
     return bytes(content)
 
 
@@ -83,8 +83,8 @@ def _packed_bomb() -> bytes:
     return _member("samples", _npy("(600000000,)") + bytes(1_200_000_000), zipfile.ZIP_DEFLATED)
 
 
-def _patch(content: bytes, place: int, value: int, size: int, order: str = "little") -> bytes:
-    return content[:place] + value.to_bytes(size, order) + content[place + size :]  # type: ignore[arg-type]
+def _patch(content: bytes, offset: int, value: int, size: int, order: str = "little") -> bytes:
+    return content[:offset] + value.to_bytes(size, order) + content[offset + size :]  # type: ignore[arg-type]
 
 
 def _flac(stated: int) -> bytes:
@@ -203,8 +203,8 @@ def _boxes() -> Iterator[Handmade]:
         "category": ("categories", "id", [2, [], None]),
         "category name": ("categories", "name", ["", None, "\ud800", [], True]),
     }  # fmt: skip
-    for name, (part, key, given) in values.items():
-        for value in given:
+    for name, (part, key, replacements) in values.items():
+        for value in replacements:
             change = _coco(lambda content, part=part, key=key, value=value: content[part][0].update({key: value}))
             yield Handmade(f"coco {name} {repr(value)[:30]}", "coco", "boxes.json", change)
     fine = [
@@ -219,8 +219,10 @@ def _boxes() -> Iterator[Handmade]:
     yield Handmade(
         "coco crowd", "coco", "boxes.json", _coco(lambda c: c["annotations"][0].update(iscrowd=1)), "accepted"
     )
-    many = [{"image_id": 0, "category_id": 1, "bbox": [1, 1, 2, 2]}] * 300
-    yield Handmade("coco 300 boxes in one image", "coco", "boxes.json", _coco(lambda c: c.update(annotations=many)))
+    annotations = [{"image_id": 0, "category_id": 1, "bbox": [1, 1, 2, 2]}] * 300
+    yield Handmade(
+        "coco 300 boxes in one image", "coco", "boxes.json", _coco(lambda c: c.update(annotations=annotations))
+    )
     yield Handmade("coco no boxes", "coco", "boxes.json", _coco(lambda c: c.update(annotations=[])))
     for name, content in {"nested": b"[" * 100_000, "list": b"[]", "twice": b'{"images": [], "images": []}'}.items():
         yield Handmade(f"coco {name}", "coco", "boxes.json", content)
@@ -315,12 +317,14 @@ def _images() -> Iterator[Handmade]:
 
 def _texts() -> Iterator[Handmade]:
     digits = b"9" * 400
-    for one in ("tsv", "jsonl", "parallel", "reviews tsv", "conll", "language", "tracks", "captions.tsv"):
-        yield Handmade(f"{one} mark alone", one, specimen(one).mutated[0], b"\xef\xbb\xbf")
-    for one in ("tsv", "conll", "language", "tracks", "idx", "npz", "wav", "coco", "tar", "captions.tsv"):
+    for specimen_name in ("tsv", "jsonl", "parallel", "reviews tsv", "conll", "language", "tracks", "captions.tsv"):
+        yield Handmade(
+            f"{specimen_name} mark alone", specimen_name, specimen(specimen_name).mutated[0], b"\xef\xbb\xbf"
+        )
+    for specimen_name in ("tsv", "conll", "language", "tracks", "idx", "npz", "wav", "coco", "tar", "captions.tsv"):
         for kind in ("pipe", "zeros", "folder"):
-            expected = "accepted" if kind == "pipe" and one not in _REGULAR else "refused"
-            yield Handmade(f"{one} {kind}", one, specimen(one).mutated[0], kind, expected)
+            expected = "accepted" if kind == "pipe" and specimen_name not in _REGULAR else "refused"
+            yield Handmade(f"{specimen_name} {kind}", specimen_name, specimen(specimen_name).mutated[0], kind, expected)
     yield Handmade("gz bomb tsv", "tsv.gz", "pairs.tsv.gz", lambda: _bomb(b"a\tb\n"))
     yield Handmade("gz bomb lines", "tsv.gz", "pairs.tsv.gz", lambda: _bomb(b"\n", 1 << 26))
     yield Handmade("gz bomb language", "language", "text.txt", lambda: _bomb(b"text "))

@@ -26,7 +26,7 @@ _CORE = (
 )
 _TEXTS = f"--tokenizer.vocab-size 60 {_TRAIN} {_CORE}"
 _IMAGES = f"--patch 4 {_TRAIN} {_CORE}"
-_SETS = f"--model.num-queries 3 --batch 4 --halvings 2 {_TRAIN} {_CORE}"
+_SETS = f"--model.num-queries 3 --batch 4 --downsampling-layers 2 {_TRAIN} {_CORE}"
 _CONTAINERS = ("w64", "rf64", "aiff", "au", "caf")
 WORDS = ("ein Hund", "zwei Katzen", "drei rote B\u00e4ume", "ein Haus am See", "kein Mensch", "viele Wege")
 
@@ -123,7 +123,7 @@ def _conll() -> Specimen:
 
 
 def _tags_jsonl() -> Specimen:
-    rows = [{"tokens": [w for w, _ in one], "tags": [t for _, t in one]} for one in _sentences()]
+    rows = [{"tokens": [w for w, _ in sentence], "tags": [t for _, t in sentence]} for sentence in _sentences()]
     return _tags("tags.jsonl", _json_lines(rows))
 
 
@@ -191,10 +191,10 @@ def _boxes(name: str, content: bytes, mutated: str = "") -> Specimen:
     images = {f"{i}.png": _image(draw, "PNG", (12, 16)) for i in range(4)}
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
-        for file, one in images.items():
+        for file, image in images.items():
             info = tarfile.TarInfo(file)
-            info.size = len(one)
-            archive.addfile(info, io.BytesIO(one))
+            info.size = len(image)
+            archive.addfile(info, io.BytesIO(image))
     words = f"boxes --data.train {{}}/{name} --data.train-images {{}}/i.tar --data.width 16 --data.height 12 {_SETS}"
     return Specimen("boxes", words, {name: content, "i.tar": out.getvalue()}, (mutated or name,))
 
@@ -263,14 +263,18 @@ def _npz(save: Callable[..., None] = np.savez) -> Specimen:
     offsets, index = np.cumsum([0, *lengths]), np.array([0, 5, 10] * 4)
     save(out, samples=samples, offsets=offsets, label=label, index=index, sample_rate=8000)
     words = (
-        f"events --data.train {{}}/sounds.npz --data.seconds 0.25 --data.bands 8 --data.scenes 8 --data.val-scenes 2 "
-        f"--data.test-scenes 2 --channels 4 {_SETS}"
+        f"events --data.train {{}}/sounds.npz --data.seconds 0.25 --data.bands 8 --data.epoch-size 8 --data.val-size 2 "
+        f"--data.test-size 2 --channels 4 {_SETS}"
     )
     return Specimen("events", words, {"sounds.npz": out.getvalue()}, ("sounds.npz",))
 
 
 def _tracks() -> Specimen:
-    rows = [f"{10 * t}.0\t{who}\t{who + 0.3 * t:.2f}\t{t * 0.1 - who:.2f}" for t in range(24) for who in (1, 2, 3)]
+    rows = [
+        f"{10 * t}.0\t{person}\t{person + 0.3 * t:.2f}\t{t * 0.1 - person:.2f}"
+        for t in range(24)
+        for person in (1, 2, 3)
+    ]
     words = f"tracks --data.train {{}}/tracks.txt --data.val {{}}/val.txt --batch 8 {_TRAIN} {_CORE}"
     files = {"tracks.txt": _lines(*rows), "val.txt": _lines(*rows)}
     return Specimen("tracks", words, files, ("tracks.txt",))
@@ -280,7 +284,7 @@ def _captions(name: str, content: bytes) -> Specimen:
     draw = np.random.default_rng(6)
     files = {f"{i}.png": _image(draw, "PNG") for i in range(6)} | {name: content}
     words = (
-        f"draw --data.train {{}}/{name} --data.val-share 0.3 --autoencoder-steps 1 --autoencoder.codes 4 "
+        f"draw --data.train {{}}/{name} --data.val-share 0.3 --autoencoder-steps 1 --autoencoder.codebook-size 4 "
         f"--autoencoder.hidden 8 --model.core.decoder-layers 1 {_TRAIN} {_CORE}"
     )
     return Specimen("draw", words, files, (name,))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaigns.campaign import Campaign, Outcome
-from tests.campaigns.child import Ended, command, judge
+from tests.campaigns.child import ChildResult, command, judge
 from tests.campaigns.small_runs import RECIPES, SmallRun, home, small_run
 
 __all__ = ["CAMPAIGN"]
@@ -45,10 +45,10 @@ Damage = Callable[[random.Random, Path], str]
 def _bytes(change: Callable[[random.Random, bytearray], object]) -> Damage:
     def damage(draw: random.Random, path: Path) -> str:
         content = bytearray(path.read_bytes())
-        said = change(draw, content) if content else "is empty"
+        description = change(draw, content) if content else "is empty"
         path.unlink()  # it may be a link to a snapshot, which stays as it is
         path.write_bytes(content)
-        return str(said)
+        return str(description)
 
     return damage
 
@@ -119,11 +119,11 @@ def become_other(draw: random.Random, path: Path) -> str:
         path.touch()
         os.truncate(path, 20 << 30)
     else:
-        made, place = socket.socket(socket.AF_UNIX), Path.cwd()
+        unix_socket, directory = socket.socket(socket.AF_UNIX), Path.cwd()
         os.chdir(path.parent)  # a socket's name must be short
-        made.bind(path.name)
-        os.chdir(place)
-        made.close()
+        unix_socket.bind(path.name)
+        os.chdir(directory)
+        unix_socket.close()
     return kind
 
 
@@ -135,35 +135,35 @@ def go(draw: random.Random, path: Path) -> str:
 def edit(draw: random.Random, path: Path) -> str:
     """Change one value of a JSON file."""
     content = json.loads(path.read_text(encoding="utf-8"))
-    places = list(_places(content))
-    holder, key = draw.choice(places)
-    before = holder[key]
+    entries = list(_entries(content))
+    holder, key = draw.choice(entries)
+    value = holder[key]
     choices: list[Any] = [None, True, -1, 0, 1, 10**9, 10**400, 0.5, 1e308, "", "x", [], {}, [[]], "nan", "\x1b[2J"]
-    if isinstance(before, int | float):
-        choices += [before + 1, before - 1, before * 2] * 4
-    if isinstance(before, list) and before:
-        choices += [before[::-1], before[:-1], before * 2] * 3
-    how = draw.random()
-    if how < 0.1 and isinstance(holder, dict):
+    if isinstance(value, int | float):
+        choices += [value + 1, value - 1, value * 2] * 4
+    if isinstance(value, list) and value:
+        choices += [value[::-1], value[:-1], value * 2] * 3
+    kind = draw.random()
+    if kind < 0.1 and isinstance(holder, dict):
         del holder[key]
-        said = "gone"
-    elif how < 0.2 and isinstance(holder, dict):
-        holder[f"{key}x"] = before
-        said = "twice"
+        change = "gone"
+    elif kind < 0.2 and isinstance(holder, dict):
+        holder[f"{key}x"] = value
+        change = "twice"
     else:
         holder[key] = draw.choice(choices)
-        said = str(holder[key])[:30]
+        change = str(holder[key])[:30]
     path.unlink()
     path.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    return f"{key}: {said}"
+    return f"{key}: {change}"
 
 
-def _places(content: Any) -> Any:
-    pairs = content.items() if isinstance(content, dict) else enumerate(content)
+def _entries(tree: Any) -> Any:
+    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree)
     for key, value in list(pairs):
-        yield content, key
+        yield tree, key
         if isinstance(value, dict | list):
-            yield from _places(value)
+            yield from _entries(value)
 
 
 ANY: tuple[Damage, ...] = (
@@ -184,91 +184,100 @@ ANY: tuple[Damage, ...] = (
 
 def case(seed: int, number: int) -> Outcome:
     draw = random.Random(f"{seed}/{number}")
-    made, original = small_run(draw.choice(list(RECIPES)), steps=STEPS)
+    run, original = small_run(draw.choice(list(RECIPES)), steps=STEPS)
     with tempfile.TemporaryDirectory(dir=home()) as name:
         folder = Path(name) / "run"
         shutil.copytree(original, folder, symlinks=True)
-        before = _digests(folder)
-        what, foreign = _damage(draw, folder)
+        original_digests = _digests(folder)
+        damage, foreign = _damage(draw, folder)
         damaged = _digests(folder)
         verb = draw.choice(("resume", "resume", "predict", "evaluate", "look"))
-        if what.startswith(("checkpoints", "snapshots", "log.jsonl", "tb")):
+        if damage.startswith(("checkpoints", "snapshots", "log.jsonl", "tb")):
             verb = "resume"
-        said = f"{made.recipe} {what}: {verb}"
-        ended, answer = _use(made, folder, verb, Path(name))
-        expected = _expected_answer(made.recipe, verb)
-        outcome = judge(ended, said, names=(str(folder), "run/", *[Path(one).name for one in before]))
+        description = f"{run.recipe} {damage}: {verb}"
+        result, answer = _use(run, folder, verb, Path(name))
+        expected = _expected_answer(run.recipe, verb)
+        outcome = judge(
+            result, description, names=(str(folder), "run/", *[Path(path).name for path in original_digests])
+        )
         if outcome.kind == "accepted" and answer != expected:
-            outcome = Outcome("other answer", said, f"{verb} after {what.split(':')[0]}: {ended.err[-150:]}")
-        lost = _find_losses(folder, before, damaged, foreign=foreign, ended=ended, verb=verb)
-        if outcome.kind in CAMPAIGN.fine and lost:
-            outcome = Outcome("lost", said, lost)
+            outcome = Outcome("other answer", description, f"{verb} after {damage.split(':')[0]}: {result.err[-150:]}")
+        loss = _find_losses(folder, original_digests, damaged, foreign=foreign, result=result, verb=verb)
+        if outcome.kind in CAMPAIGN.fine and loss:
+            outcome = Outcome("lost", description, loss)
         return outcome
 
 
 def _damage(draw: random.Random, folder: Path) -> tuple[str, dict[str, bytes]]:
-    """Damage one place; how, and what was put there that is not ours."""
+    """Damage one file or folder; return a description, and the foreign files that were added."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    how = draw.random()
-    if how < 0.07:
+    number = draw.random()
+    if number < 0.07:
         names = [name for name in FOREIGN if draw.random() < 0.4] or [FOREIGN[0]]
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(b"mine\n")
         return f"foreign {' '.join(names)}", dict.fromkeys(names, b"mine\n")
-    if how < 0.11:
-        gone = draw.choice(sorted(path for path in folder.rglob("*") if path.is_dir()))
-        shutil.rmtree(gone)
-        return f"{gone.relative_to(folder)} gone", {}
-    if how < 0.16:
-        one, other = draw.sample([path for path in files if "step-" in str(path) or path.suffix == ".json"], 2)
-        first, second = one.read_bytes(), other.read_bytes()
-        for path, content in ((one, second), (other, first)):
+    if number < 0.11:
+        removed = draw.choice(sorted(path for path in folder.rglob("*") if path.is_dir()))
+        shutil.rmtree(removed)
+        return f"{removed.relative_to(folder)} gone", {}
+    if number < 0.16:
+        first_path, second_path = draw.sample(
+            [path for path in files if "step-" in str(path) or path.suffix == ".json"], 2
+        )
+        first, second = first_path.read_bytes(), second_path.read_bytes()
+        for path, content in ((first_path, second), (second_path, first)):
             path.unlink()
             path.write_bytes(content)
-        return f"{one.relative_to(folder)} swapped with {other.relative_to(folder)}", {}
-    if how < 0.22:
-        names = [".run.json.new", ".model.safetensors.new", ".learned.json.new", "snapshots/.tmpAb3dE9"]
+        return f"{first_path.relative_to(folder)} swapped with {second_path.relative_to(folder)}", {}
+    if number < 0.22:
+        names = [
+            ".run.json.new",
+            ".model.safetensors.new",
+            ".learned.json.new",
+            "snapshots/.step-00000001.safetensors.new",
+        ]
         names += ["checkpoints/step-00000003.new/model.safetensors", "snapshots/.step-00000003.safetensors.new"]
-        left = draw.sample(names, 3)
-        for name in left:
+        leftovers = draw.sample(names, 3)
+        for name in leftovers:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(b"half")
-        return f"left {' '.join(left)}", {}
+        return f"left {' '.join(leftovers)}", {}
     state = [path for path in files if path.name == "state.json"]
     json_files = [path for path in files if path.suffix == ".json"]
     path = draw.choice(draw.choice((state, json_files, files)))
     damage = edit if path.suffix == ".json" and draw.random() < 0.5 else draw.choice(ANY)
-    said = damage(draw, path)
-    return f"{path.relative_to(folder)} {getattr(damage, '__name__', 'bytes')} {said}", {}
+    description = damage(draw, path)
+    return f"{path.relative_to(folder)} {getattr(damage, '__name__', 'bytes')} {description}", {}
 
 
-def _use(made: SmallRun, folder: Path, verb: str, work: Path) -> tuple[Ended, str]:
+def _use(run: SmallRun, folder: Path, verb: str, work: Path) -> tuple[ChildResult, str]:
     """Run a command on the folder, and return the part of its output that must be reproducible."""
     if verb == "resume":
-        ended = command(made.train(folder, MORE), seconds=SECONDS)
-        return ended, _weights(folder) if ended.code == 0 else ""
+        result = command(run.train(folder, MORE), seconds=SECONDS)
+        return result, _weights(folder) if result.code == 0 else ""
     if verb == "predict":
-        ended = command(made.predict(folder, work), seconds=SECONDS)
-        drawn = work / "drawn.png"
-        said = ended.out.replace(str(work), "")
-        return ended, said + (hashlib.sha256(drawn.read_bytes()).hexdigest() if drawn.exists() else "")
+        result = command(run.predict(folder, work), seconds=SECONDS)
+        picture = work / "drawn.png"
+        output = result.out.replace(str(work), "")
+        return result, output + (hashlib.sha256(picture.read_bytes()).hexdigest() if picture.exists() else "")
     if verb == "look":
-        ended = command(["look", str(folder), *made.given, "--out", str(work / "page.html")], seconds=SECONDS)
-        return ended, ""
-    ended = command(made.evaluate(folder), seconds=SECONDS)
-    return ended, re.sub(r'"seconds": [0-9.]+', "", ended.out)
+        result = command(["look", str(folder), *run.inputs, "--out", str(work / "page.html")], seconds=SECONDS)
+        return result, ""
+    result = command(run.evaluate(folder), seconds=SECONDS)
+    return result, re.sub(r'"seconds": [0-9.]+', "", result.out)
 
 
 @cache
 def _expected_answer(recipe: str, verb: str) -> str:
     """Return the output for an undamaged copy."""
-    made, original = small_run(recipe, steps=STEPS)
+    run, original = small_run(recipe, steps=STEPS)
     with tempfile.TemporaryDirectory(dir=home()) as name:
         folder = Path(name) / "run"
         shutil.copytree(original, folder, symlinks=True)
-        ended, answer = _use(made, folder, verb, Path(name))
-        assert ended.code == 0, ended.err
+        result, answer = _use(run, folder, verb, Path(name))
+        assert result.code == 0, result.err
         return answer
 
 
@@ -289,32 +298,40 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def _find_losses(
-    folder: Path, before: dict[str, str], damaged: dict[str, str], *, foreign: dict[str, bytes], ended: Ended, verb: str
+    folder: Path,
+    original: dict[str, str],
+    damaged: dict[str, str],
+    *,
+    foreign: dict[str, bytes],
+    result: ChildResult,
+    verb: str,
 ) -> str:
     """Return a message about a file that was lost but should have been kept, or an empty text."""
-    after = _digests(folder)
-    contents = list(after.values())
+    remaining = _digests(folder)
+    contents = list(remaining.values())
     for name in foreign:
-        moved = re.sub(r"(step-00000003)/", r"\1.aside/", name)
-        if damaged[name] not in (after.get(name), after.get(moved)):
+        aside = re.sub(r"(step-00000003)/", r"\1.aside/", name)
+        if damaged[name] not in (remaining.get(name), remaining.get(aside)):
             return f"{name} is gone or altered"
-    kept = {name: digest for name, digest in damaged.items() if not re.search(r"\.new|\.tmp|log\.jsonl|tb/", name)}
-    if ended.code != 0 or verb != "resume":
-        gone = [
-            name for name, digest in kept.items() if digest not in contents and name not in ("report.json", "run.json")
+    expected = {name: digest for name, digest in damaged.items() if not re.search(r"\.new|log\.jsonl|tb/", name)}
+    if result.code != 0 or verb != "resume":
+        missing = [
+            name
+            for name, digest in expected.items()
+            if digest not in contents and name not in ("report.json", "run.json")
         ]
-        return f"refused, but {gone[0]} is gone or altered" if gone else ""
+        return f"refused, but {missing[0]} is gone or altered" if missing else ""
     newest = f"checkpoints/step-{STEPS:08d}/"
-    if any(damaged.get(name) != before.get(name) for name in before if name.startswith(newest)):
-        gone = [name for name in damaged if name.startswith(newest) and damaged[name] not in contents]
-        return f"{gone[0]} is gone" if gone else ""
-    left = [name for name in after if re.search(r"\.new|\.tmp[0-9A-Za-z]{6}$|\.old|\.gone", name)]
-    return f"{left[0]} is left" if left and verb == "resume" and ended.code == 0 else ""
+    if any(damaged.get(name) != original.get(name) for name in original if name.startswith(newest)):
+        missing = [name for name in damaged if name.startswith(newest) and damaged[name] not in contents]
+        return f"{missing[0]} is gone" if missing else ""
+    leftovers = [name for name in remaining if re.search(r"\.new|\.old|\.gone", name)]
+    return f"{leftovers[0]} is left" if leftovers and verb == "resume" and result.code == 0 else ""
 
 
 CAMPAIGN = Campaign(
     name="folders",
-    about="run folders damaged in one place, gone on with and used",
+    about="run folders damaged in one place, then resumed or used",
     cases=3000,
     run=case,
     fine=frozenset({"accepted", "refused"}),

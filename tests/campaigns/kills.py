@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaigns.campaign import Campaign, Outcome
-from tests.campaigns.child import Ended, command, judge, run_forked
+from tests.campaigns.child import ChildResult, command, judge, run_forked
 from tests.campaigns.small_runs import RECIPES, SmallRun, home, small_run
 
 __all__ = ["CAMPAIGN"]
@@ -35,43 +35,43 @@ _OPERATIONS = ("fsync", "copy_file_range", "truncate", "rename", "replace", "unl
 
 def _run_disturbed(
     words: list[str], folder: Path, act: Callable[[int], None], *, set_up: Callable[[], object]
-) -> Ended:
+) -> ChildResult:
     """Run a command, and call `act` with the number of each operation on files in its folder before it."""
 
     def work() -> int:
         from regard.cli.main import main  # noqa: PLC0415  # patched only in this process
 
-        seen = 0
+        count = 0
 
-        def happen(*given: Any) -> None:
-            nonlocal seen
+        def count_operation(*args: Any) -> None:
+            nonlocal count
             # Training writes through the open directory.
-            places = (str(folder), "/proc/self/fd/")
-            if any(str(one).startswith(places) for one in given) or isinstance(given[0], int):
-                seen += 1
-                act(seen)
+            prefixes = (str(folder), "/proc/self/fd/")
+            if any(str(arg).startswith(prefixes) for arg in args) or isinstance(args[0], int):
+                count += 1
+                act(count)
 
         for name in _OPERATIONS:
-            setattr(os, name, _before(getattr(os, name), happen))
+            setattr(os, name, _before(getattr(os, name), count_operation))
         real = io.open
 
         def open_counted(file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
             if set(mode) & set("wxa") and not str(file).endswith("/events"):
-                happen(file)
+                count_operation(file)
             return real(file, mode, *rest, **more)
 
         io.open = builtins.open = open_counted  # type: ignore[assignment]
         set_up()
         code = main(words)
-        (folder.parent / "events").write_text(str(seen), encoding="ascii")
+        (folder.parent / "events").write_text(str(count), encoding="ascii")
         return code
 
     return run_forked(work, seconds=SECONDS)
 
 
-def _before(real: Callable[..., Any], happen: Callable[..., None]) -> Callable[..., Any]:
+def _before(real: Callable[..., Any], callback: Callable[..., None]) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        happen(*args)
+        callback(*args)
         return real(*args, **kwargs)
 
     return wrapper
@@ -80,86 +80,86 @@ def _before(real: Callable[..., Any], happen: Callable[..., None]) -> Callable[.
 @cache
 def _events(recipe: str) -> int:
     """Return the number of file operations of a run."""
-    made, _ = small_run(recipe, steps=STEPS)
+    run, _ = small_run(recipe, steps=STEPS)
     with tempfile.TemporaryDirectory(dir=home()) as name:
         folder = Path(name) / "run"
-        ended = _run_disturbed(made.train(folder, STEPS), folder, lambda number: None, set_up=lambda: None)
-        assert ended.code == 0, ended.err
+        result = _run_disturbed(run.train(folder, STEPS), folder, lambda number: None, set_up=lambda: None)
+        assert result.code == 0, result.err
         return int((Path(name) / "events").read_text(encoding="ascii"))
 
 
 def case(seed: int, number: int) -> Outcome:
     draw = random.Random(f"{seed}/{number}")
-    made, whole = small_run(draw.choice(list(RECIPES)), steps=STEPS)
-    at = draw.randrange(1, _events(made.recipe) + 1)
+    run, reference = small_run(draw.choice(list(RECIPES)), steps=STEPS)
+    at = draw.randrange(1, _events(run.recipe) + 1)
     kind = draw.choice(("kill", "kill", "kill", "kills", "full", "read-only", "limit", "signals", "clock"))
-    said = f"{made.recipe}: {kind} at {at}"
+    description = f"{run.recipe}: {kind} at {at}"
     with tempfile.TemporaryDirectory(dir=home()) as name:
         folder = Path(name) / "run"
-        wrong = _DISTURBANCES[kind](draw, made, folder, at)
-        if wrong:
-            return Outcome(*wrong[:1], said, wrong[1])
-        ended = command(made.train(folder, STEPS), seconds=SECONDS)
-        outcome = judge(ended, said, fine=(0,))
+        problem = _DISTURBANCES[kind](draw, run, folder, at)
+        if problem:
+            return Outcome(*problem[:1], description, problem[1])
+        result = command(run.train(folder, STEPS), seconds=SECONDS)
+        outcome = judge(result, description, fine=(0,))
         if outcome.kind != "accepted":
-            return Outcome(f"not gone on with: {outcome.kind}", said, outcome.detail)
-        expected, found = _digests(whole), _digests(folder)
-        if expected != found:
-            names = sorted(one for one in {*expected, *found} if expected.get(one) != found.get(one))
-            return Outcome("different", said, f"{kind}: {re.sub(r'[0-9]+', 'N', names[0])}")
-        return Outcome("equal", said)
+            return Outcome(f"not resumed: {outcome.kind}", description, outcome.detail)
+        expected, actual = _digests(reference), _digests(folder)
+        if expected != actual:
+            names = sorted(path for path in {*expected, *actual} if expected.get(path) != actual.get(path))
+            return Outcome("different", description, f"{kind}: {re.sub(r'[0-9]+', 'N', names[0])}")
+        return Outcome("equal", description)
 
 
-def _kill(draw: random.Random, made: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
+def _kill(draw: random.Random, run: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
     def act(number: int) -> None:
         if number == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return _unless(_run_disturbed(made.train(folder, STEPS), folder, act, set_up=lambda: None), (-9,))
+    return _find_problem(_run_disturbed(run.train(folder, STEPS), folder, act, set_up=lambda: None), (-9,))
 
 
-def _kill_repeatedly(draw: random.Random, made: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
+def _kill_repeatedly(draw: random.Random, run: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
     for _ in range(3):
-        _kill(draw, made, folder, draw.randrange(1, at + 1))
+        _kill(draw, run, folder, draw.randrange(1, at + 1))
     return None
 
 
 def _fail_operations(
     number: int, *, always: bool
 ) -> Callable[[random.Random, SmallRun, Path, int], tuple[str, str] | None]:
-    def disturbance(draw: random.Random, made: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
-        def act(seen: int) -> None:
-            if seen == at or (always and seen > at):
+    def disturbance(draw: random.Random, run: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
+        def act(count: int) -> None:
+            if count == at or (always and count > at):
                 raise OSError(number, os.strerror(number), str(folder))
 
-        ended = _run_disturbed(made.train(folder, STEPS), folder, act, set_up=lambda: None)
-        return _unless(ended, (0, 2))
+        result = _run_disturbed(run.train(folder, STEPS), folder, act, set_up=lambda: None)
+        return _find_problem(result, (0, 2))
 
     return disturbance
 
 
-def _limit_file_size(draw: random.Random, made: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
+def _limit_file_size(draw: random.Random, run: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
     most = draw.choice((100, 1000, 3000, 10_000, 30_000))
 
     def set_up() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
 
-    return _unless(_run_disturbed(made.train(folder, STEPS), folder, lambda number: None, set_up=set_up), (0, 2))
+    return _find_problem(_run_disturbed(run.train(folder, STEPS), folder, lambda number: None, set_up=set_up), (0, 2))
 
 
-def _interrupt(draw: random.Random, made: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
+def _interrupt(draw: random.Random, run: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
     first, second = draw.choice(((signal.SIGINT,) * 2, (signal.SIGTERM,) * 2, (signal.SIGTERM, signal.SIGINT)))
-    again = at + draw.choice((1, 1, 2, 5, 1000))
+    repeated_at = at + draw.choice((1, 1, 2, 5, 1000))
 
     def act(number: int) -> None:
-        if number in (at, again):
+        if number in (at, repeated_at):
             os.kill(os.getpid(), first if number == at else second)
 
-    ended = _run_disturbed(made.train(folder, STEPS), folder, act, set_up=lambda: None)
-    return _unless(ended, (0, 130, -signal.SIGTERM))
+    result = _run_disturbed(run.train(folder, STEPS), folder, act, set_up=lambda: None)
+    return _find_problem(result, (0, 130, -signal.SIGTERM))
 
 
-def _clock_back(draw: random.Random, made: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
+def _clock_back(draw: random.Random, run: SmallRun, folder: Path, at: int) -> tuple[str, str] | None:
     back = draw.choice((3600.0, 10.0**7, 1e9))
 
     def act(number: int) -> None:
@@ -169,7 +169,7 @@ def _clock_back(draw: random.Random, made: SmallRun, folder: Path, at: int) -> t
         if number == at + 3:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return _unless(_run_disturbed(made.train(folder, STEPS), folder, act, set_up=lambda: None), (0, -9))
+    return _find_problem(_run_disturbed(run.train(folder, STEPS), folder, act, set_up=lambda: None), (0, -9))
 
 
 _DISTURBANCES: dict[str, Callable[[random.Random, SmallRun, Path, int], tuple[str, str] | None]] = {
@@ -183,44 +183,44 @@ _DISTURBANCES: dict[str, Callable[[random.Random, SmallRun, Path, int], tuple[st
 }
 
 
-def _unless(ended: Ended, codes: tuple[int, ...]) -> tuple[str, str] | None:
+def _find_problem(result: ChildResult, codes: tuple[int, ...]) -> tuple[str, str] | None:
     """Return what is wrong with the way in which an interrupted command ended, or None."""
-    last = (ended.err.strip().splitlines() or [""])[-1]
-    if ended.is_late:
+    last = (result.err.strip().splitlines() or [""])[-1]
+    if result.is_late:
         return "timeout", last
-    if "Traceback" in ended.err:
+    if "Traceback" in result.err:
         return "traceback", last
-    if ended.code not in codes:
-        return "exit code", f"{ended.code}: {last}"
-    if ended.code == 2 and not last.startswith("regard: "):
+    if result.code not in codes:
+        return "exit code", f"{result.code}: {last}"
+    if result.code == 2 and not last.startswith("regard: "):
         return "no message", last
     return None
 
 
 def _digests(folder: Path) -> dict[str, str]:
     """Return a digest of each file of a run by name, without values in logs and reports that depend on the clock."""
-    found = {}
+    digests = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if name.startswith("tb") or path.name in ("state.json", "run.json"):
-            found |= {} if name.startswith("tb") else {name: ""}
+            digests |= {} if name.startswith("tb") else {name: ""}
             continue
         data = path.read_bytes() if path.is_file() else b""
         if path.name == "log.jsonl":
             lines = [json.loads(line) for line in data.splitlines()]
-            timeless = [{k: v for k, v in one.items() if k not in ("seconds", "tokens_per_s")} for one in lines]
+            timeless = [{k: v for k, v in entry.items() if k not in ("seconds", "tokens_per_s")} for entry in lines]
             data = repr(timeless).encode()
         if path.name == "report.json":
             report = json.loads(data)
             del report["training"]["minutes"], report["checksum"]
             data = re.sub(r"'seconds[a-z_]*': [0-9.e-]+", "", repr(report)).encode()
-        found[name] = hashlib.sha256(data).hexdigest()
-    return found
+        digests[name] = hashlib.sha256(data).hexdigest()
+    return digests
 
 
 CAMPAIGN = Campaign(
     name="kills",
-    about="whole runs disturbed at a random moment and started again",
+    about="runs disturbed at a random operation and started again",
     cases=200,
     run=case,
     fine=frozenset({"equal"}),

@@ -32,7 +32,7 @@ from regard.recipes.run_folder import read_run
 from regard.settings.tree import Setting, collect_groups, to_plain
 from regard.settings.values import Kind
 from tests.campaigns.campaign import Campaign, Outcome
-from tests.campaigns.child import Ended, command, judge
+from tests.campaigns.child import ChildResult, command, judge
 from tests.campaigns.options_damage import mutate, mutate_tree
 from tests.campaigns.options_data import BASE, SMALL_MEMORY, finished_run, folder, inputs_of
 
@@ -62,7 +62,7 @@ ANY_IS_QUICK = {
         "self_attention_hidden",
         "code",
     ),
-    *("temperature", "top_k", "top_p", "draws", "guidance", "soft_cap", "max_positions", "window", "length_penalty"),
+    *("temperature", "top_k", "top_p", "seed", "guidance", "soft_cap", "max_positions", "window", "length_penalty"),
     *("noise", "sparsity", "commitment", "minutes", "val_sample", "least", "neighbors", "source_column", "hop"),
     *("target_column", "text_column", "label_column", "first_year", "last_year", "context", "n_best", "threshold"),
 }
@@ -105,27 +105,27 @@ def run(seed: int, number: int) -> Outcome:
     """Run the case of a seed and a number."""
     draw = random.Random(f"options/{seed}/{number}")
     kinds: list[tuple[Callable[[random.Random, Path], tuple[list[str], bytes]], int]] = [
-        *((_training, 10), (_settings_file, 4), (_using, 7), (_small_commands, 1)),
+        *((_training, 10), (_settings_file, 4), (_inference, 7), (_small_commands, 1)),
     ]
     make = draw.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
-    place = Path(tempfile.mkdtemp(prefix="case-", dir=folder()))
+    directory = Path(tempfile.mkdtemp(prefix="case-", dir=folder()))
     try:
-        words, stdin = make(draw, place)
-        ended = command(words, seconds=_patience(), stdin=stdin, env=SMALL_MEMORY)
-        if ended.is_late:  # the first case that needs a loop waits for its compilation, which is then cached
+        words, stdin = make(draw, directory)
+        result = command(words, seconds=_patience(), stdin=stdin, env=SMALL_MEMORY)
+        if result.is_late:  # the first case that needs a loop waits for its compilation, which is then cached
             command(words, seconds=300.0, stdin=stdin, env=SMALL_MEMORY)
-            shutil.rmtree(place / "run", ignore_errors=True)
-            ended = command(words, seconds=_patience(), stdin=stdin, env=SMALL_MEMORY)
+            shutil.rmtree(directory / "run", ignore_errors=True)
+            result = command(words, seconds=_patience(), stdin=stdin, env=SMALL_MEMORY)
         case = (
             shlex.join(words)
-            .replace(str(place), "CASE")
+            .replace(str(directory), "CASE")
             .replace(str(folder()), "DATA")
             .encode("utf-8", "backslashreplace")
             .decode()[:600]
         )
-        return _with_numbers_checked(ended, judge(ended, case), words, place)
+        return _check_numbers(result, judge(result, case), words, directory)
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _patience() -> float:
@@ -133,45 +133,53 @@ def _patience() -> float:
     return 20.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-def _with_numbers_checked(ended: Ended, outcome: Outcome, words: list[str], place: Path) -> Outcome:
+def _check_numbers(result: ChildResult, outcome: Outcome, words: list[str], directory: Path) -> Outcome:
     """Return the outcome, or `NaN accepted` if the result holds NaN."""
-    report = place / "run" / "report.json"
-    if ended.code == 0 and words[0] == "train" and report.is_file():
+    report = directory / "run" / "report.json"
+    if result.code == 0 and words[0] == "train" and report.is_file():
         text = json.dumps([json.loads(report.read_text(encoding="utf-8")).get(name) for name in ("validation", "test")])
         if "NaN" in text or "Infinity" in text:
             return Outcome("NaN accepted", outcome.case, text[:200])
-    if ended.code == 0 and words[0] == "evaluate" and ("NaN" in ended.out or " nan" in ended.out):
-        return Outcome("NaN accepted", outcome.case, ended.out[:200])
+    if result.code == 0 and words[0] == "evaluate" and ("NaN" in result.out or " nan" in result.out):
+        return Outcome("NaN accepted", outcome.case, result.out[:200])
     return outcome
 
 
-def _training(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
+def _training(draw: random.Random, directory: Path) -> tuple[list[str], bytes]:
     recipe = draw.choice(NAMES)
-    config, given, is_quick = get_entry(recipe).config(), [], True
-    for setting in _some(draw, [*collect_groups(config), *collect_groups(TrainOptions())]):
+    config, options, is_quick = get_entry(recipe).config(), [], True
+    for setting in _sample_settings(draw, [*collect_groups(config), *collect_groups(TrainOptions())]):
         if setting.path in ("run", "print_config"):
             continue
-        words, quick = _value(draw, setting, place)
-        given += [_name(setting.path), *words]
+        words, quick = _value(draw, setting, directory)
+        options += [_name(setting.path), *words]
         is_quick &= quick
         for variant in setting.variants.values() if setting.variants and words and words[0] in setting.variants else ():
             if variant.name == words[0]:
                 below = draw.choice(
-                    [one for group in collect_groups(variant(), setting.path) for one in group.settings]
+                    [nested for group in collect_groups(variant(), setting.path) for nested in group.settings]
                 )
-                words, quick = _value(draw, below, place)
-                given += [_name(below.path), *words]
+                words, quick = _value(draw, below, directory)
+                options += [_name(below.path), *words]
                 is_quick &= quick
     base = BASE[recipe]
-    if any(word == "--model.core" for word in given):  # another core does not have the options of the usual one
+    if any(word == "--model.core" for word in options):  # another core does not have the options of the usual one
         base = [word for pair in _pairs(base) if not pair[0].startswith("--model.core") for word in pair]
-    return ["train", recipe, *base, *given, "--run", str(place / "run"), *([] if is_quick else ["--print-config"])], b""
+    return [
+        "train",
+        recipe,
+        *base,
+        *options,
+        "--run",
+        str(directory / "run"),
+        *([] if is_quick else ["--print-config"]),
+    ], b""
 
 
-def _settings_file(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
+def _settings_file(draw: random.Random, directory: Path) -> tuple[list[str], bytes]:
     recipe = draw.choice(NAMES)
-    content = to_plain(get_entry(recipe).config(), whole=True)
-    path = place / "run.yaml"
+    content = to_plain(get_entry(recipe).config())
+    path = directory / "run.yaml"
     for _ in range(draw.randint(0, 3)):
         mutate_tree(draw, content)
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode("utf-8", "surrogatepass")
@@ -179,36 +187,36 @@ def _settings_file(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
     if draw.random() < 0.05:
         path.unlink()
         _odd_path(draw, path)
-    return ["train", recipe, "--config", str(path), "--run", str(place / "run"), "--print-config"], b""
+    return ["train", recipe, "--config", str(path), "--run", str(directory / "run"), "--print-config"], b""
 
 
-def _using(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
+def _inference(draw: random.Random, directory: Path) -> tuple[list[str], bytes]:
     recipe = draw.choice(NAMES)
     command_name = draw.choices(("predict", "look", "evaluate", "bench"), (6, 4, 3, 1))[0]
     path = finished_run(recipe)
     record = read_run(path)
     options = {"predict": PredictOptions, "look": LookOptions, "evaluate": EvaluateOptions, "bench": BenchOptions}
     modules: dict[str, Any] = {"predict": predict, "evaluate": evaluate}
-    known = collect_groups(options[command_name]())
-    known += collect_groups(modules[command_name]._settings(record)) if command_name in modules else []
+    settings = collect_groups(options[command_name]())
+    settings += collect_groups(modules[command_name]._settings(record)) if command_name in modules else []
     words, stdin = [command_name, str(path)], b""
     if command_name in ("predict", "look") and draw.random() < 0.95:
-        given, stdin = _input(draw, recipe, place)
-        words += given
+        inputs, stdin = _input(draw, recipe, directory)
+        words += inputs
     elif command_name == "bench":
         words += ["--seconds", "0.01", "--batches", "1"]
     if command_name == "look":
-        words += ["--out", str(place / f"look{draw.choice(('.html', '.html', '.png', '.svg', '.safetensors'))}")]
-    for setting in _some(draw, known, most=3):
+        words += ["--out", str(directory / f"look{draw.choice(('.html', '.html', '.png', '.svg', '.safetensors'))}")]
+    for setting in _sample_settings(draw, settings, most=3):
         if setting.path == "open":
             continue
-        values, is_quick = _value(draw, setting, place)
+        values, is_quick = _value(draw, setting, directory)
         if is_quick:
             words += [_name(setting.path), *values]
     return words, stdin
 
 
-def _small_commands(draw: random.Random, place: Path) -> tuple[list[str], bytes]:
+def _small_commands(draw: random.Random, directory: Path) -> tuple[list[str], bytes]:
     command_name = draw.choice(
         ("recipes", "new", "", "train", draw.choice(WEIRD), "--version", "predict", "bench", "look")
     )
@@ -224,7 +232,7 @@ def _small_commands(draw: random.Random, place: Path) -> tuple[list[str], bytes]
     return [command_name, *words] if "\0" not in command_name else [command_name], b""
 
 
-def _input(draw: random.Random, recipe: str, place: Path) -> tuple[list[str], bytes]:
+def _input(draw: random.Random, recipe: str, directory: Path) -> tuple[list[str], bytes]:
     """Return texts, files and lines of standard input, valid and invalid."""
     lines = [
         b"May 1",
@@ -241,57 +249,57 @@ def _input(draw: random.Random, recipe: str, place: Path) -> tuple[list[str], by
     content = b"\n".join(draw.choices(lines, k=draw.randint(0, 4))) + draw.choice((b"", b"\n", b"\r\n"))
     if draw.random() < 0.03:
         content = draw.choice((b"\0", b"z")) * (100 << 20)
-    path = place / draw.choice(("in.txt", "in.png", "in.wav", "in", "in.lst"))
-    ways = draw.choices(("right", "stdin", "text", "file", "odd", "cut"), (4, 2, 3, 3, 2, 2))[0]
-    if ways == "right":
+    path = directory / draw.choice(("in.txt", "in.png", "in.wav", "in", "in.lst"))
+    kind = draw.choices(("right", "stdin", "text", "file", "odd", "cut"), (4, 2, 3, 3, 2, 2))[0]
+    if kind == "right":
         return [draw.choice(inputs_of(recipe))], b""
-    if ways == "stdin":
+    if kind == "stdin":
         return ["-"], content
-    if ways == "text":
-        return [draw.choice((*WEIRD, *NUMBERS, "May 1", "a b c", "-", "--", "a" * 4000, str(place), "/"))], b""
-    if ways == "file":
+    if kind == "text":
+        return [draw.choice((*WEIRD, *NUMBERS, "May 1", "a b c", "-", "--", "a" * 4000, str(directory), "/"))], b""
+    if kind == "file":
         path.write_bytes(content)
-    elif ways == "odd":
+    elif kind == "odd":
         _odd_path(draw, path)
     else:
-        whole = Path(inputs_of(recipe)[0])
-        path.write_bytes(mutate(draw, whole.read_bytes() if whole.is_file() else b"a b"))
+        valid = Path(inputs_of(recipe)[0])
+        path.write_bytes(mutate(draw, valid.read_bytes() if valid.is_file() else b"a b"))
     return [str(path)], b""
 
 
-def _some(draw: random.Random, known: list[Any], most: int = 6) -> list[Setting]:
-    settings = [setting for group in known for setting in group.settings]
+def _sample_settings(draw: random.Random, groups: list[Any], most: int = 6) -> list[Setting]:
+    settings = [setting for group in groups for setting in group.settings]
     return draw.sample(settings, min(len(settings), draw.randint(0, most)))
 
 
-def _value(draw: random.Random, setting: Setting, place: Path) -> tuple[list[str], bool]:
+def _value(draw: random.Random, setting: Setting, directory: Path) -> tuple[list[str], bool]:
     """Return the words of an option, and whether it is quick if they are accepted."""
     kind, name = setting.kind, setting.path.rpartition(".")[2]
     if kind.bases == (bool,):
         word = draw.choice(("true", "false", "yes", "off", "maybe", ""))
         return ([word] if word else []), not (name == "compile" and word in ("true", "yes", ""))
     count = draw.choice((0, 1, 2, 3)) if kind.count is None else kind.count + (draw.random() < 0.03)
-    pairs = [_one(draw, kind, name, place) for _ in range(count)]
+    pairs = [_draw_value(draw, kind, name, directory) for _ in range(count)]
     return [word for word, _ in pairs], all(quick for _, quick in pairs)
 
 
-def _one(draw: random.Random, kind: Kind, name: str, place: Path) -> tuple[str, bool]:
-    ways = draw.choices(("valid", "boundary", "number", "huge", "weird", "path"), (8, 4, 2, 2, 1, 1))[0]
-    if ways in ("valid", "boundary") and kind.choices:
+def _draw_value(draw: random.Random, kind: Kind, name: str, directory: Path) -> tuple[str, bool]:
+    way = draw.choices(("valid", "boundary", "number", "huge", "weird", "path"), (8, 4, 2, 2, 1, 1))[0]
+    if way in ("valid", "boundary") and kind.choices:
         return str(draw.choice(kind.choices)), True
-    if ways in ("valid", "boundary") and kind.within is not None:
-        value = _within(draw, kind, ways == "boundary")
+    if way in ("valid", "boundary") and kind.within is not None:
+        value = _within(draw, kind, way == "boundary")
         quick = value not in kind.within or name in ANY_IS_QUICK or value <= QUICK
         quick |= float in kind.bases and name != "seconds"  # `bench` takes as long as requested
         return repr(value), quick
     if kind.optional and draw.random() < 0.1:
         return "none", name != "steps"
-    if ways == "path" or (Path in kind.bases and draw.random() < 0.7):
-        path = place / f"path{draw.randrange(10**6)}{draw.choice(ENDINGS)}"
+    if way == "path" or (Path in kind.bases and draw.random() < 0.7):
+        path = directory / f"path{draw.randrange(10**6)}{draw.choice(ENDINGS)}"
         if draw.random() < 0.8:
             _odd_path(draw, path)
         return str(path), True
-    word = draw.choice({"number": NUMBERS, "huge": HUGE, "weird": WEIRD}.get(ways, (*NUMBERS, *HUGE, *WEIRD)))
+    word = draw.choice({"number": NUMBERS, "huge": HUGE, "weird": WEIRD}.get(way, (*NUMBERS, *HUGE, *WEIRD)))
     return word, name in ANY_IS_QUICK or not _is_valid(kind, word) or kind.bases == (str,)
 
 
@@ -309,8 +317,8 @@ def _within(draw: random.Random, kind: Kind, is_boundary: bool) -> float:
     assert within is not None
     least, most = within.least, within.most
     if int not in kind.bases:
-        inside = least + (most - least) * draw.random() ** draw.choice((1, 4, 40))
-        return float(draw.choice((least, most, least - 1e-9, most * (1 + 1e-9), 5e-324)) if is_boundary else inside)
+        value = least + (most - least) * draw.random() ** draw.choice((1, 4, 40))
+        return float(draw.choice((least, most, least - 1e-9, most * (1 + 1e-9), 5e-324)) if is_boundary else value)
     if is_boundary:
         return int(draw.choice((least, least - 1, least + 1, most, most + 1)))
     return int(
@@ -340,13 +348,13 @@ def _odd_path(draw: random.Random, path: Path) -> None:
 
 def _pairs(words: list[str]) -> list[list[str]]:
     """Group words into options with their values."""
-    found: list[list[str]] = []
+    pairs: list[list[str]] = []
     for word in words:
         if word.startswith("--"):
-            found.append([word])
+            pairs.append([word])
         else:
-            found[-1].append(word)
-    return found
+            pairs[-1].append(word)
+    return pairs
 
 
 def _name(path: str) -> str:
@@ -355,9 +363,9 @@ def _name(path: str) -> str:
 
 # Imported here, so that each case costs only a fork.
 for _module in (
-    *(f"regard.{name}" for name in ("recipes.running", "look.figures", "look.page", "recipes.bench.bench")),
-    *(f"regard.engines.{name}" for name in ("reference", "compiled.engine")),
-    *(one.module for one in RECIPES.values()),
+    *(f"regard.{name}" for name in ("recipes.base.run", "look.figures.draw", "look.page.page", "bench.bench")),
+    *(f"regard.engines.{name}" for name in ("torch", "compiled.engine")),
+    *(entry.module for entry in RECIPES.values()),
 ):
     importlib.import_module(_module)
 assert set(NAMES) == set(RECIPES), "every recipe has tiny data in options_data"

@@ -33,14 +33,15 @@ _BASE = {
     "images": f"{_FILES.replace('{1}', 'images')} {_CORE} --model.pool-heads 2 --batch 4",
     "language": f"{_FILES.replace('{1}', 'text.txt')} {_CORE} --context 8 --batch 2 --sample.length 8",
     "tracks": f"{_FILES.replace('{1}', 'tracks.txt')} {_CORE} --batch 4",
-    "rebuild": f"{_FILES.replace('{1}', 'images')} --model.hidden 8 --model.code 4 --batch 4",
+    "rebuild": f"{_FILES.replace('{1}', 'images')} --model.hidden 8 --model.code-dim 4 --batch 4",
     "boxes": f"{_FILES.replace('{1}', 'boxes.csv')} {_CORE} {_DECODER} --data.width 32 --data.height 24 --batch 2 "
     "--model.num-queries 4",
     "events": f"{_FILES.replace('{1}', 'events.csv')} {_CORE} {_DECODER} --data.seconds 1 --data.bands 8 "
     "--data.hop 0.02 --batch 2 --channels 4",
-    "draw": f"{_FILES.replace('{1}', 'images')} {_CORE} {_DECODER} --data.scenes 8 --data.test-scenes 2 "
-    "--data.columns 1 --data.most 1 --autoencoder.code 4 --autoencoder.codes 4 --autoencoder.channels 4 "
-    "--autoencoder-steps 1 --autoencoder-batch 4 --judge-steps 1",
+    "draw": f"{_FILES.replace('{1}', 'images')} {_CORE} {_DECODER} --data.epoch-size 8 --data.test-size 2 "
+    "--data.columns 1 --data.max-items 1 --autoencoder.code-dim 4 --autoencoder.codebook-size 4 "
+    "--autoencoder.channels 4 "
+    "--autoencoder-steps 1 --autoencoder-batch 4 --classifier-steps 1",
 }
 
 
@@ -70,11 +71,11 @@ def finished_run(recipe: str) -> Path:
     """Return a finished run of the recipe, which cases only read; the first process to finish provides it."""
     path = folder() / f"run-{recipe}"
     if not path.exists():
-        own = folder() / f"run-{recipe}-{os.getpid()}"
-        ended = command(["train", recipe, *BASE[recipe], "--run", str(own)], seconds=300)
-        assert ended.code == 0, f"{recipe}: {ended.err[-500:]}"
+        run = folder() / f"run-{recipe}-{os.getpid()}"
+        result = command(["train", recipe, *BASE[recipe], "--run", str(run)], seconds=300)
+        assert result.code == 0, f"{recipe}: {result.err[-500:]}"
         with contextlib.suppress(OSError):
-            own.rename(path)
+            run.rename(path)
     return path
 
 
@@ -93,7 +94,9 @@ def _write_texts(path: Path) -> None:
     (path / "reviews.tsv").write_text("\n".join(reviews) + "\n", encoding="utf-8")
     (path / "tags.txt").write_text("Ann B-PER\nsees O\nBob B-PER\n\nBob B-PER\nsat O\n\n" * 3, encoding="utf-8")
     (path / "text.txt").write_text("a b c a b c b a c\n" * 20, encoding="utf-8")
-    rows = [f"{frame}\t{who}\t{0.1 * frame + who:.2f}\t{0.2 * who:.2f}" for frame in range(26) for who in (1, 2)]
+    rows = [
+        f"{frame}\t{person}\t{0.1 * frame + person:.2f}\t{0.2 * person:.2f}" for frame in range(26) for person in (1, 2)
+    ]
     (path / "tracks.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 

@@ -16,56 +16,56 @@ from torch import Tensor
 from regard.attention.choices import Soft
 from regard.attention.scores import Concat
 from tests.campaigns.reads_cases import Read
-from tests.campaigns.reads_oracle import Array, Case, Result, entry, parameter, read, totals
+from tests.campaigns.reads_oracle import Array, ReadCase, Result, entry, parameter, read, totals
 
 __all__ = ["compare", "parameters"]
 
 _NAMES = {"query_weight": "weight_q", "key_weight": "weight_k", "v": "v", "weight": "weight_q"}
 
 
-def parameters(made: Read) -> dict[str, Tensor]:
+def parameters(sample: Read) -> dict[str, Tensor]:
     """Return the parameters by the oracle's names; "both" is the matrix of Concat."""
-    found = {}
-    score = getattr(made.score, "score", made.score)
+    parameters_by_name = {}
+    score = getattr(sample.score, "score", sample.score)
     for name, learned in score.named_parameters():
-        found["both" if isinstance(score, Concat) and name == "weight" else _NAMES[name]] = learned
-    soft = made.choose if isinstance(made.choose, Soft) else getattr(made.choose, "soft", None)
+        parameters_by_name["both" if isinstance(score, Concat) and name == "weight" else _NAMES[name]] = learned
+    soft = sample.choose if isinstance(sample.choose, Soft) else getattr(sample.choose, "soft", None)
     if soft is not None and soft.log_beta is not None:
-        found["log_beta"] = soft.log_beta
-    return found
+        parameters_by_name["log_beta"] = soft.log_beta
+    return parameters_by_name
 
 
-def compare(made: Read, out: Tensor, inputs: dict[str, Tensor], exact: Result) -> tuple[str, str] | None:
+def compare(sample: Read, out: Tensor, inputs: dict[str, Tensor], exact: Result) -> tuple[str, str] | None:
     """Return the problem with the gradients; None if there is none, or if rounding decides which keys are selected."""
-    case, kind = made.case, made.case.choice["kind"]
-    names = f"{case.score['kind']} {kind} {made.kernel} {made.dtype}"
-    rng = np.random.default_rng(len(made.text))
-    given = torch.tensor(rng.standard_normal(exact.out.shape)).to(out.dtype)
-    weighting = given.double().numpy()
-    found = torch.autograd.grad((out * given).sum(), list(inputs.values()), allow_unused=True)
-    largest = torch.finfo(made.dtype).max
+    case, kind = sample.case, sample.case.choice["kind"]
+    names = f"{case.score['kind']} {kind} {sample.kernel} {sample.dtype}"
+    rng = np.random.default_rng(len(sample.text))
+    weights = torch.tensor(rng.standard_normal(exact.out.shape)).to(out.dtype)
+    weighting = weights.double().numpy()
+    gradients = torch.autograd.grad((out * weights).sum(), list(inputs.values()), allow_unused=True)
+    largest = torch.finfo(sample.dtype).max
     if _largest_product(case, weighting) / _least_total(case, exact) > largest / 8:
         return None  # products of gradients and values are beyond the range of the dtype
     unclear = np.isnan(exact.error).any() or (kind == "sparse" and (case.choice["alpha"] > 2 or case.eps > 1e-12))
     # Where scores are lost in rounding, or all underflow, shares of them may be any, and zero has no gradient.
     unclear |= kind == "shares" and bool((exact.doubt >= 1).any())
-    for (name, tensor), gradient in zip(inputs.items(), found, strict=True):
-        got = (torch.zeros_like(tensor) if gradient is None else gradient).double().numpy()
-        line = Line(case, name, _get(case, name), _direction(case, name, rng), weighting, exact)
+    for (name, tensor), gradient in zip(inputs.items(), gradients, strict=True):
+        actual = (torch.zeros_like(tensor) if gradient is None else gradient).double().numpy()
+        line = WeightedOutput(case, name, _get(case, name), _direction(case, name, rng), weighting, exact)
         expected, bound, is_settled = line.derivative()
-        if not np.isfinite(got).all():
+        if not np.isfinite(actual).all():
             if np.isfinite(bound) and np.abs(expected) + bound <= largest / 1e3:  # else the gradient is as large
                 return "gradient not finite", f"of {name}; {names}"
-        elif not unclear and is_settled and abs(float((got * line.direction).sum()) - expected) > bound:
+        elif not unclear and is_settled and abs(float((actual * line.direction).sum()) - expected) > bound:
             return "gradient wrong", f"of {name}; {names}"
     return None
 
 
 @dataclass
-class Line:
+class WeightedOutput:
     """Weighted sum of the output as a function of a step in a random direction."""
 
-    case: Case
+    case: ReadCase
     name: str
     x: Array
     direction: Array
@@ -78,7 +78,7 @@ class Line:
             self.case = replace(self.case, choice={"kind": "soft", "beta": 1.0})
             self.exact = read(self.case)
         slopes = self.slopes(self.case)
-        h = 1e-4 / max(1.0, *(float(one.max(initial=0.0)) for one in slopes.values()), 0.0)
+        h = 1e-4 / max(1.0, *(float(slope.max(initial=0.0)) for slope in slopes.values()), 0.0)
         coarse = (self.at(h) - self.at(-h)) / (2 * h)
         fine = (self.at(h / 2) - self.at(-h / 2)) / h
         terms = self.terms(slopes, None) + self.terms(self.unbent(), 32 * self.case.eps)
@@ -93,18 +93,18 @@ class Line:
         """Return the sum after a step."""
         return float((read(_with(self.case, self.name, self.x + step * self.direction)).out * self.weighting).sum())
 
-    def slopes(self, case: Case) -> dict[tuple[int, ...], Array]:
+    def slopes(self, case: ReadCase) -> dict[tuple[int, ...], Array]:
         """sum_d |dt_ij / dx_d| |direction_d|, (query, key), by leading index."""
         leading = self.exact.out.shape[:-2]
         slopes = {index: np.zeros(self.exact.weights.shape[-2:]) for index in np.ndindex(leading)}
         if self.name == "values":
             return slopes
         for column in range(self.x.shape[-1] if self.x.ndim else 1):
-            h, one = 1e-6, self.direction
+            h, direction = 1e-6, self.direction
             if self.x.ndim:
-                one = np.zeros_like(self.direction)
-                one[..., column] = self.direction[..., column]
-            up, down = (_with(case, self.name, self.x + step * one) for step in (h, -h))
+                direction = np.zeros_like(self.direction)
+                direction[..., column] = self.direction[..., column]
+            up, down = (_with(case, self.name, self.x + step * direction) for step in (h, -h))
             for index in slopes:
                 (high, *_), (low, *_) = totals(up, index, leading), totals(down, index, leading)
                 with np.errstate(invalid="ignore"):
@@ -138,32 +138,36 @@ class Line:
         values, total = np.abs(np.where(np.isfinite(case.values), case.values, 0.0)), 0.0
         for index, slope in slopes.items():
             w, g, v = exact.weights[index], np.abs(self.weighting[index]), entry(values, index, leading)
-            own = 16 * (8 * case.eps + case.eps_sum * (8 + sum(w.shape) + v.shape[-1] + case.query.shape[-1]))
+            rounding = 16 * (8 * case.eps + case.eps_sum * (8 + sum(w.shape) + v.shape[-1] + case.query.shape[-1]))
             if self.name == "values":
                 d = entry(np.abs(self.direction), index, leading)
-                total += float(((w * own + np.nan_to_num(exact.doubt[index], nan=1.0)) @ d * g).sum())
+                total += float(((w * rounding + np.nan_to_num(exact.doubt[index], nan=1.0)) @ d * g).sum())
                 continue
-            off = own + np.expm1(np.minimum(4 * exact.blurred[index], 700.0))[:, None] if relative is None else relative
+            off = (
+                rounding + np.expm1(np.minimum(4 * exact.blurred[index], 700.0))[:, None]
+                if relative is None
+                else relative
+            )
             products = g @ v.T
             size = products + (w * products).sum(-1, keepdims=True)
             if case.choice["kind"] == "sparse":
                 w = np.ones_like(w)
             elif case.choice["kind"] == "shares":
                 t, _, allowed, _ = totals(case, index, leading)
-                whole = np.where(allowed, t, 0.0).sum(-1, keepdims=True)
-                w = np.where(whole > 0, 1 / np.maximum(whole, 1e-300), 0.0) * allowed
+                row_total = np.where(allowed, t, 0.0).sum(-1, keepdims=True)
+                w = np.where(row_total > 0, 1 / np.maximum(row_total, 1e-300), 0.0) * allowed
             with np.errstate(over="ignore", invalid="ignore"):
                 total += float(np.nan_to_num((off * w + case.tiny) * size * slope, nan=np.inf).sum())
         return total
 
 
-def _largest_product(case: Case, weighting: Array) -> float:
+def _largest_product(case: ReadCase, weighting: Array) -> float:
     """Return the largest magnitude of the sums in a gradient of weights."""
     values = np.abs(np.where(np.isfinite(case.values), case.values, 0.0))
     return float(values.max(initial=0.0)) * float(np.abs(weighting).max(initial=0.0)) * max(1, values.shape[-1])
 
 
-def _least_total(case: Case, exact: Result) -> float:
+def _least_total(case: ReadCase, exact: Result) -> float:
     """Return the smallest divisor in gradients of shares, the sum of a row's scores; 1 for other choices."""
     if case.choice["kind"] != "shares":
         return 1.0
@@ -176,7 +180,7 @@ def _least_total(case: Case, exact: Result) -> float:
     return float(min(1.0, least[least > 0].min(initial=1.0)))
 
 
-def _get(case: Case, name: str) -> Array:
+def _get(case: ReadCase, name: str) -> Array:
     if name.startswith("bias"):
         return case.biases[int(name[5:])][1]
     if name == "log_beta":
@@ -187,7 +191,7 @@ def _get(case: Case, name: str) -> Array:
     return score[name] if name in score else getattr(case, name)
 
 
-def _with(case: Case, name: str, x: Array) -> Case:
+def _with(case: ReadCase, name: str, x: Array) -> ReadCase:
     """Return the case with other numbers for one input."""
     if name.startswith("bias"):
         i = int(name[5:])
@@ -206,7 +210,7 @@ def _with(case: Case, name: str, x: Array) -> Case:
     return replace(case, score={**case.score, "inner": score} if "inner" in case.score else score)
 
 
-def _direction(case: Case, name: str, rng: np.random.Generator) -> Array:
+def _direction(case: ReadCase, name: str, rng: np.random.Generator) -> Array:
     """Return a random direction as large as each vector; zero at infinities and where a cosine treats it as zero."""
     x = _get(case, name)
     direction = rng.standard_normal(x.shape)

@@ -2,31 +2,33 @@
 
 import numpy as np
 
-from tests.campaigns.reads_oracle import Case, entry, visible_keys
+from tests.campaigns.reads_oracle import ReadCase, entry, visible_keys
 
 __all__ = ["numbers_that_do_not_fit", "sizes_that_do_not_fit", "used_items"]
 
 Array = np.ndarray
 
 
-def sizes_that_do_not_fit(leading: tuple[int, ...], heads: int | None, kind: str, case: Case, memory: str) -> list[str]:
+def sizes_that_do_not_fit(
+    leading: tuple[int, ...], heads: int | None, kind: str, case: ReadCase, memory: str
+) -> list[str]:
     """Return the misfits of leading axes, sizes and heads."""
-    found = ["leading axes"] if case.leading is None else []
+    misfits = ["leading axes"] if case.leading is None else []
     if 0 in (case.query.shape[-1], case.keys.shape[-1]):
-        found.append("dim")
+        misfits.append("dim")
     if heads is None:
-        return found
+        return misfits
     most, maps = len(leading), {"location": "q", "bare": ""}.get(kind, "qk")
     for array, name in ((case.query, "q"), (case.keys, "k")):
         size = array.shape[most - 1] if array.ndim - 2 == most else 1
         if name in maps and size not in (1, heads):
-            found.append("heads")
+            misfits.append("heads")
     if memory != "pair" and case.keys.ndim - 2 < most:
-        found.append("heads of a memory")
-    return found
+        misfits.append("heads of a memory")
+    return misfits
 
 
-def numbers_that_do_not_fit(case: Case) -> list[str]:
+def numbers_that_do_not_fit(case: ReadCase) -> list[str]:
     """Return the misfit of numbers that are not finite and visible to a query."""
     for name in ("query", "keys", "values"):
         if (~np.isfinite(getattr(case, name)).all(-1) & used_items(case, name)).any():
@@ -36,7 +38,7 @@ def numbers_that_do_not_fit(case: Case) -> list[str]:
     return []
 
 
-def _is_bias(case: Case, array: Array) -> bool:
+def _is_bias(case: ReadCase, array: Array) -> bool:
     """Return True if a bias is finite or minus infinity wherever a query may attend to a key."""
     leading = case.leading
     assert leading is not None
@@ -49,7 +51,7 @@ def _is_bias(case: Case, array: Array) -> bool:
     return True
 
 
-def used_items(case: Case, name: str) -> Array:
+def used_items(case: ReadCase, name: str) -> Array:
     """Return (..., item): True if any query may attend to the item; for queries, if it may attend to any key."""
     array = getattr(case, name)
     used_items = np.zeros(array.shape[:-1], bool)
@@ -67,8 +69,8 @@ def used_items(case: Case, name: str) -> Array:
     return used_items
 
 
-def _rule_axes(case: Case, leading: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Sizes of leading axes of the masks and biases that are tensors, beside the read's; (0, 9) for one too many."""
+def _rule_axes(case: ReadCase, leading: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Return pairs of the sizes of leading axes, of mask and bias tensors and of the read; (0, 9) for an extra axis."""
     arrays = [bias[1] for bias in case.biases if bias[0] == "given"]
     rules = [case.mask]
     while rules:

@@ -28,8 +28,11 @@ __all__ = ["RECIPES", "SmallRun", "home", "small_run"]
 for _name in (
     "torch._dynamo",
     "regard.engines.compiled.engine",
-    *(f"regard.layers.{name}_cpu" for name in ("cross_entropy", "reading", "recurrent", "residual")),
-    *(f"regard.recipes.{name}" for name in ("draw", "images", "language", "reviews", "running", "translate")),
+    *(
+        f"regard.native.{name}"
+        for name in ("add_norm", "additive.cpu.call", "gru.cells", "gru.read", "rows", "token_loss")
+    ),
+    *(f"regard.recipes.{name}.recipe" for name in ("draw", "images", "language", "reviews", "translate")),
     *(f"regard.cli.{name}" for name in ("evaluate", "look", "predict", "train")),
 ):
     importlib.import_module(_name)
@@ -51,7 +54,7 @@ class SmallRun:
     recipe: str
     words: tuple[str, ...]
     """Training options, except the folder and the number of steps."""
-    given: tuple[str, ...]
+    inputs: tuple[str, ...]
     """Inputs of `predict`."""
 
     def train(self, folder: Path, steps: int, *more: str) -> list[str]:
@@ -61,7 +64,7 @@ class SmallRun:
     def predict(self, folder: Path, work: Path) -> list[str]:
         """Return the prediction command; images are written to the folder `work`."""
         more = ["--out", str(work / "drawn.png"), "--force"] if self.recipe == "draw" else []
-        return ["predict", str(folder), *self.given, *more]
+        return ["predict", str(folder), *self.inputs, *more]
 
     def evaluate(self, folder: Path) -> list[str]:
         """Return the evaluation command."""
@@ -84,11 +87,11 @@ def small_run(recipe: str, *, steps: int = 2) -> tuple[SmallRun, Path]:
     folder = _HOME / f"{recipe}-{steps}"
     with (_HOME / f"{recipe}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        made = _make(recipe)
+        run = _make(recipe)
         if not (folder / "report.json").exists():
-            ended = command(made.train(folder, steps), seconds=300.0)
-            assert ended.code == 0, ended.err
-    return made, folder
+            result = command(run.train(folder, steps), seconds=300.0)
+            assert result.code == 0, result.err
+    return run, folder
 
 
 def _make(recipe: str) -> SmallRun:
@@ -96,10 +99,10 @@ def _make(recipe: str) -> SmallRun:
     if not data.exists():
         data.mkdir()
         RECIPES[recipe][0](data)
-    words, given = RECIPES[recipe][1:]
+    words, inputs = RECIPES[recipe][1:]
     fill = {"data": str(data)}
     every = " ".join((words, _TRAIN if recipe != "draw" else _TRAIN.replace("60", "400"), _CORE))
-    return SmallRun(recipe, tuple(every.format(**fill).split()), tuple(one.format(**fill) for one in given))
+    return SmallRun(recipe, tuple(every.format(**fill).split()), tuple(text.format(**fill) for text in inputs))
 
 
 def _pairs(data: Path) -> None:
@@ -133,7 +136,7 @@ def _language(data: Path) -> None:
         (data / f"{split}.txt").write_text("the cat sat on the mat.\n" * number, encoding="utf-8")
 
 
-def _nothing(data: Path) -> None:
+def _write_nothing(data: Path) -> None:
     """Write nothing: the recipe has embedded digits."""
 
 
@@ -147,7 +150,7 @@ RECIPES: dict[str, tuple[Callable[[Path], None], str, tuple[str, ...]]] = {
     ),
     "reviews": (
         _reviews,
-        f"{_FILES.replace('X', 'jsonl')} --tokenizer.min-count 1 --opinions pairs --model.core transformer",
+        f"{_FILES.replace('X', 'jsonl')} --tokenizer.min-count 1 --naive-bayes bigrams --model.core transformer",
         ("it was great 1",),
     ),
     "images": (
@@ -161,9 +164,9 @@ RECIPES: dict[str, tuple[Callable[[Path], None], str, tuple[str, ...]]] = {
         ("the cat",),
     ),
     "draw": (
-        _nothing,
-        "--autoencoder.channels 4 --autoencoder.codes 8 --autoencoder.code 4 --autoencoder-steps 2 --judge-steps 2 "
-        "--data.scenes 12 --data.test-scenes 3 --train.tensorboard false",
+        _write_nothing,
+        "--autoencoder.channels 4 --autoencoder.codebook-size 8 --autoencoder.code-dim 4 "
+        "--autoencoder-steps 2 --classifier-steps 2 --data.epoch-size 12 --data.test-size 3 --train.tensorboard false",
         ("a three",),
     ),
 }

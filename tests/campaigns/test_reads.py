@@ -12,7 +12,7 @@ from regard.attention.scores import Cosine
 from tests.campaigns import reads
 
 
-def bad(seed: int, numbers: range) -> Iterator[str]:
+def unexpected(seed: int, numbers: range) -> Iterator[str]:
     """Yield unexpected outcomes."""
     for number in numbers:
         outcome = reads.CAMPAIGN.run(seed, number)
@@ -26,7 +26,7 @@ def _from_the_right(inputs: AttentionInputs, name: str, tensor: torch.Tensor) ->
     return tensor if fits else tensor.flatten(0, -3)[:1].reshape(*(1,) * len(inputs.leading), *tensor.shape[-2:])
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
 @pytest.mark.parametrize(
     ("mutant", "seed", "numbers"),
@@ -37,8 +37,8 @@ def _from_the_right(inputs: AttentionInputs, name: str, tensor: torch.Tensor) ->
         ("worst of all keys", 6, range(10)),
     ],
 )
-def test_campaign_sees_a_mutant(monkeypatch, mutant, seed, numbers):
-    assert not [*bad(seed, numbers)]
+def test_campaign_detects_a_mutant(monkeypatch, mutant, seed, numbers):
+    assert not [*unexpected(seed, numbers)]
     if mutant == "masks from the right":
         monkeypatch.setattr(AttentionInputs, "_align", _from_the_right)
     elif mutant == "beta forgotten in biases":
@@ -46,6 +46,6 @@ def test_campaign_sees_a_mutant(monkeypatch, mutant, seed, numbers):
     elif mutant == "cosine is dot":
         monkeypatch.setattr(Cosine, "map_keys", lambda self, keys: keys)
     else:
-        whole = TopK.select_keys
-        monkeypatch.setattr(TopK, "select_keys", lambda self, scores, allowed: whole(self, -scores, allowed))
-    assert next(bad(seed, numbers), None)
+        original = TopK.select_keys
+        monkeypatch.setattr(TopK, "select_keys", lambda self, scores, allowed: original(self, -scores, allowed))
+    assert next(unexpected(seed, numbers), None)

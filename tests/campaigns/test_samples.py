@@ -16,9 +16,9 @@ SAMPLES = {"captures": 8, "engines": 24, "folders": 8, "kills": 4, "options": 12
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_sample_of_random_cases_is_as_it_should_be(name: str) -> None:
+def test_sample_of_random_cases_has_no_unexpected_outcome(name: str) -> None:
     command = [sys.executable, "-W", "ignore", "-m", "tests.campaigns", name, "--cases", str(SAMPLES[name])]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, "--processes", "1", "--seed", "5"],
         cwd=ROOT,
         capture_output=True,
@@ -26,6 +26,6 @@ def test_a_sample_of_random_cases_is_as_it_should_be(name: str) -> None:
         check=False,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{name}: {SAMPLES[name]} cases of seed 5, " in done.stdout
-    assert ", 0 not as expected" in done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{name}: {SAMPLES[name]} cases of seed 5, " in result.stdout
+    assert ", 0 not as expected" in result.stdout

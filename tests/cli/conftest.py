@@ -1,4 +1,4 @@
-"""A tiny run that the tests of the command line use."""
+"""Fixtures of the tests of the command line."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ TOY = "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 --model.
 
 @pytest.fixture(scope="package")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a tiny finished run that spells words backwards."""
+    """Return the folder of a tiny finished run that spells words backwards."""
     folder = tmp_path_factory.mktemp("cli")
     words = ["stop", "pots", "lever", "drawer", "live", "noon", "snap", "loops"]
     rows = [f"{word}\t{word[::-1]}\n" for word in words]

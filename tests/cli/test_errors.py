@@ -87,7 +87,7 @@ def test_long_message_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
         assert len(capsys.readouterr().err) < 1200
 
 
-def test_answers_are_escaped_on_a_terminal_alone(
+def test_outputs_are_escaped_on_a_terminal_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def answer(_words: list[str]) -> int:
@@ -114,7 +114,9 @@ def test_notices_and_warnings_are_escaped(monkeypatch: pytest.MonkeyPatch, capsy
     assert capsys.readouterr().err == "line 1\nlabel \\x1b[2J\nregard: warning: bad \\x1b]0;title\\x07\n"
 
 
-def test_settings_file_that_is_no_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_file_that_is_not_a_regular_file_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name, message in (("none", "no such file"), (".", "is a folder")):
         assert main(["train", "dates", "--config", str(tmp_path / name), "--print-config"]) == 2
         assert f"{tmp_path / name}: {message}" in capsys.readouterr().err
@@ -173,7 +175,7 @@ def test_output_among_the_files_of_a_run_is_refused(
     run: Path, capsys: pytest.CaptureFixture[str], words: list[str], force: list[str]
 ) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    command, *given, name = words
-    assert main([command, str(run), *given, "--out", str(run / name), *force]) == 2
+    command, *options, name = words
+    assert main([command, str(run), *options, "--out", str(run / name), *force]) == 2
     assert f"{name} would lie among the files of the run in" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

@@ -43,7 +43,7 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 BAD = {
     "trian": "unknown command 'trian'; did you mean train?",
-    "--verbose": "unknown option '--verbose'; there are train, evaluate",
+    "--verbose": "unknown option '--verbose'; the commands are train, evaluate",
     "train": "RECIPE is missing: .*the recipes are dates, translate",
     "train dats": "unknown recipe 'dats'; did you mean dates?",
     "train xyzzy": "unknown recipe 'xyzzy'; the recipes are dates, translate",
@@ -61,7 +61,7 @@ BAD = {
     "evaluate tests": "tests is not a run folder: it has no run.json",
     "evaluate {run} --data.test nowhere.tsv": "nowhere.tsv",
     "evaluate {run} --data.tset x.tsv": "did you mean --data.test?",
-    "evaluate {run} --data.test a.tsv --data.test-target b c": "must name one file for each of test, 1",
+    "evaluate {run} --data.test a.tsv --data.test-target b c": "must name one file for each file in test \\(1\\), got 2",
     "predict {run} a b": "'b' is one argument too many: several inputs must be existing files; .* in quotes",
     "predict {run}/run.json text": "run.json is a file, expected a run folder",
     "predict {run} stop --decode.beam 0": "--decode.beam must be from 1 to 1,000, got 0",
@@ -71,8 +71,8 @@ BAD = {
     "look {run} stop --out {run}/../val.tsv": "val.tsv exists; it is replaced only with --force",
     "look {run} stop --out {run}/../a.jpg": "must end in one of .html, .safetensors, .png, .svg, .pdf, got 'a.jpg'",
     "look {run} stop --out {run}/b/a.html": "the folder .*b does not exist",
-    "look {run} stop --out {run}/../a.svg --beside {run}": "--beside needs a page, FILE.html",
-    "look {run} stop --out {run}/../a.html --beside nowhere": "nowhere does not exist",
+    "look {run} stop --out {run}/../a.svg --compare {run}": "--compare needs a page, FILE.html",
+    "look {run} stop --out {run}/../a.html --compare nowhere": "nowhere does not exist",
     "look {run} --test 5000 --out {run}/../a.html": "has .* inputs, from 0 to .*; there is no input 5000",
     "look {run} --test x --out {run}/../a.html": "--test must be a whole number, got 'x'",
     "look {run} stop --view chian": "did you mean chain?",
@@ -80,7 +80,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_mistake_is_reported_in_one_line(line: str, run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_error_is_reported_in_one_line(line: str, run: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(line.format(run=run).split()) == 2
     out, err = capfd.readouterr()
     assert out == ""
@@ -157,12 +157,12 @@ def test_look_reports_before_loading_that_the_run_is_not_writable(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.access", lambda *_: False)
-    monkeypatch.setattr("regard.cli.runs.load_trained", lambda *_: pytest.fail("is loaded"))
+    monkeypatch.setattr("regard.cli.look.load_trained", lambda *_: pytest.fail("is loaded"))
     assert main(["look", str(run), "stop"]) == 2
     assert re.search(r"looks: the folder .* is not writable: choose another file with --out", capsys.readouterr().err)
 
 
-def test_predict_answers_nothing_to_nothing(
+def test_predict_of_empty_input_prints_nothing(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     type_in(monkeypatch, b"")
@@ -171,7 +171,7 @@ def test_predict_answers_nothing_to_nothing(
 
 
 @pytest.mark.filterwarnings("default")
-def test_predict_keeps_lines_in_step_and_warns(
+def test_predict_prints_one_line_per_input_line_and_warns(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     type_in(monkeypatch, "stop\r\n\n\nl\u0436ve\n".encode())
@@ -203,8 +203,8 @@ def test_n_best_outputs_are_rows_of_input_rank_score_text(
     assert [row[:2] for row in rows] == [[str(i), str(rank)] for i in (1, 2) for rank in (1, 2, 3)]
     assert main(["predict", str(run), str(file), "--decode.n-best=3", "--json"]) == 0
     objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [f"{one['score']:.4f}" for one in objects] == [row[2] for row in rows]
-    assert [one["text"] for one in objects] == [row[3] for row in rows]
+    assert [f"{entry['score']:.4f}" for entry in objects] == [row[2] for row in rows]
+    assert [entry["text"] for entry in objects] == [row[3] for row in rows]
 
 
 def test_look_writes_a_picture_and_never_over_another(
@@ -221,7 +221,7 @@ def test_look_writes_a_picture_and_never_over_another(
     capsys.readouterr()
     for options, message in {
         ("--layer", "3"): "layer must be one of 1, got 3",
-        ("--scene", "1"): "sample must be between 0 and 0, got 1",
+        ("--sample", "1"): "sample must be between 0 and 0, got 1",
         ("--kind", "chain"): "got 'chain'",
         ("--view", "tracks"): "requires a sample with a picture of kind plane",
     }.items():
@@ -239,22 +239,22 @@ def test_look_writes_a_page_beside_the_run_and_never_over_another(
         assert title.startswith("stop -> ")
         assert Path(path) == run / "looks" / expected
         content, _ = page_of(Path(path))
-        assert [scene["title"] for scene in content["captures"][0]["scenes"]] == [title]
+        assert [scene["title"] for scene in content["captures"][0]["samples"]] == [title]
 
 
 @pytest.mark.parametrize(
     ("screen", "asks_for", "is_opened"), [(":0", "true", True), ("", "true", False), (":0", "false", False)]
 )
 def test_look_opens_the_page_where_there_is_a_screen(run, tmp_path, monkeypatch, *, screen, asks_for, is_opened):
-    opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", opened.append)
+    urls: list[str] = []
+    monkeypatch.setattr("webbrowser.open", urls.append)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     monkeypatch.setenv("DISPLAY", screen)
     out = tmp_path / "a.html"
     assert main(["look", str(run), "stop", "--out", str(out), "--open", asks_for]) == 0
-    assert opened == ([out.as_uri()] if is_opened else [])
+    assert urls == ([out.as_uri()] if is_opened else [])
 
 
 def test_look_takes_texts_files_and_test_inputs_together(
@@ -266,19 +266,19 @@ def test_look_takes_texts_files_and_test_inputs_together(
     printed = capsys.readouterr()
     assert f"{lines}: only the first 20 lines are shown" in printed.err
     content, _ = page_of(out)
-    titles = [scene["title"] for scene in content["captures"][0]["scenes"]]
+    titles = [scene["title"] for scene in content["captures"][0]["samples"]]
     assert titles == printed.out.splitlines()[:-1]
     assert [title.partition(" -> ")[0] for title in titles[:21]] == ["live", *["stop"] * 20]
     trained = load(run)
     assert [title.partition(" -> ")[0] for title in titles[21:]] == [trained.test_input(i).strip() for i in (1, 0)]
 
 
-def test_look_shows_gradients_and_another_run_beside(run: Path, tmp_path: Path) -> None:
+def test_look_shows_gradients_and_compares_another_run(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.html"
-    assert main(["look", str(run), "stop", "--gradients", "--beside", str(run), "--out", str(out)]) == 0
+    assert main(["look", str(run), "stop", "--gradients", "--compare", str(run), "--out", str(out)]) == 0
     content, _ = page_of(out)
     for capture in content["captures"]:
-        measures = {read["measure"] for read in capture["scenes"][0]["reads"]}
+        measures = {read["measure"] for read in capture["samples"][0]["reads"]}
         assert {"weight", "weight x gradient"} <= measures
 
 
@@ -288,15 +288,20 @@ def test_look_writes_numbers_that_open_without_the_model(run: Path, tmp_path: Pa
     (loaded,) = Capture.open(out)
     (expected,) = load(run).look(["stop"])
     assert loaded.sample.title == expected.sample.title
-    assert [one.name for one in loaded.maps] == [one.name for one in expected.maps]
+    assert [attention_map.name for attention_map in loaded.maps] == [
+        attention_map.name for attention_map in expected.maps
+    ]
     for name in ("a.html", "a-2.html"):
         assert main(["look", str(out)]) == 0
         content, _ = page_of(tmp_path / name)
-        assert content["captures"][0]["scenes"][0]["title"] == expected.sample.title
+        assert content["captures"][0]["samples"][0]["title"] == expected.sample.title
     assert main(["look", str(out), "--out", str(tmp_path / "a.svg")]) == 0
-    assert main(["look", str(run), "live", "--beside", str(out), "--out", str(tmp_path / "b.html")]) == 0
+    assert main(["look", str(run), "live", "--compare", str(out), "--out", str(tmp_path / "b.html")]) == 0
     content, _ = page_of(tmp_path / "b.html")
-    assert [one["scenes"][0]["title"].partition(" ->")[0] for one in content["captures"]] == ["live", "stop"]
+    assert [attention_map["samples"][0]["title"].partition(" ->")[0] for attention_map in content["captures"]] == [
+        "live",
+        "stop",
+    ]
 
 
 def test_damaged_capture_and_options_that_need_the_run_are_named(
@@ -348,13 +353,13 @@ def test_predict_answers_each_line_before_the_next_and_handles_a_closed_pipe(run
     assert process.returncode == 141
 
 
-def test_help_is_quick_because_torch_stays_out() -> None:
+def test_help_does_not_import_torch() -> None:
     # Check that slow imports are left out, because timings would fail on a busy machine.
     heavy = ["torch", "numpy", "sacrebleu", "tokenizers", "babel", "rich", "matplotlib"]
     code = (
         "import sys; from regard.cli.main import main; code = main(['train', 'dates', '--help']); "
         f"sys.exit(code or [name for name in {heavy} if name in sys.modules] or 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("usage: regard train dates")
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("usage: regard train dates")

@@ -26,8 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert main(["new", "mine"]) == 0
-    done = run_file(folder, "train", "--run", "runs/mine", "--train.tensorboard", "false", "--train.steps", "300")
-    assert done.returncode == 0, done.stderr
+    result = run_file(folder, "train", "--run", "runs/mine", "--train.tensorboard", "false", "--train.steps", "300")
+    assert result.returncode == 0, result.stderr
     return folder
 
 
@@ -35,17 +35,17 @@ def test_written_recipe_trains_and_predicts(folder):
     report = json.loads((folder / "runs/mine/report.json").read_text())
     assert report["recipe"] == "mine"
     assert report["test"]["mae"] < 1.3  # the mean of the answers is off by more: they spread by 2
-    done = run_file(folder, "predict", "runs/mine", "1 9 2")
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) > 5
+    result = run_file(folder, "predict", "runs/mine", "1 9 2")
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout) > 5
     assert run_file(folder, "look", "runs/mine", "1 9 2", "--out", "a.svg").returncode == 0
-    done = run_file(folder, "look", "runs/mine", "--test", "0", "--out", "a.html", "--open", "false")
-    assert done.returncode == 0, done.stderr
-    assert " -> " in done.stdout  # the line's numbers, and the answer
+    result = run_file(folder, "look", "runs/mine", "--test", "0", "--out", "a.html", "--open", "false")
+    assert result.returncode == 0, result.stderr
+    assert " -> " in result.stdout  # the line's numbers, and the answer
     (folder / "other.tsv").write_text("1 2\t2\n1 x\t3\n")
-    done = run_file(folder, "evaluate", "runs/mine", "--data.test", "other.tsv")
-    assert done.returncode == 2
-    assert "other.tsv, line 2: expected numbers, a tab, a number" in done.stderr
+    result = run_file(folder, "evaluate", "runs/mine", "--data.test", "other.tsv")
+    assert result.returncode == 2
+    assert "other.tsv, line 2: expected numbers, a tab, a number" in result.stderr
 
 
 def test_run_folder_imports_nothing(folder, capsys, monkeypatch):

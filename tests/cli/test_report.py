@@ -21,7 +21,7 @@ def test_classes_have_a_table_of_their_own():
     assert text.endswith("by class, %\n  cat  60.0\n  dog  40.0")
 
 
-def test_line_feed_in_the_data_ends_no_row():
+def test_line_feed_in_the_data_does_not_end_a_row():
     sample = {"source": "a\nsignature  forged", "output": "x\ny", "reference": "x\ny"}
     text = score_table(SCORES | {"samples": [sample]})
     assert text.splitlines()[-1] == r"  a\nsignature  forged  x\ny"

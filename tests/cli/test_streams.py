@@ -30,12 +30,12 @@ def shell(line: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_stream_that_is_closed_or_full_has_the_stated_exit_code(line: str, code: int, out: str, err: str) -> None:
-    done = shell(line)
-    assert done.returncode == code
-    assert done.stdout.startswith(out)
-    assert bool(done.stdout) == bool(out)
-    assert done.stderr.startswith(err)
-    assert bool(done.stderr) == bool(err)
+    result = shell(line)
+    assert result.returncode == code
+    assert result.stdout.startswith(out)
+    assert bool(result.stdout) == bool(out)
+    assert result.stderr.startswith(err)
+    assert bool(result.stderr) == bool(err)
 
 
 def test_closed_standard_input_is_reported(
@@ -57,7 +57,7 @@ def test_file_that_is_opened_later_does_not_become_a_closed_standard_stream() ->
     assert subprocess.run(["bash", "-c", '"$@" <&- >&- 2>&-', "bash", *words], check=False).returncode == 0
 
 
-def test_message_after_one_that_was_lost_is_no_error() -> None:
+def test_message_after_a_lost_one_is_not_an_error() -> None:
     class Full(io.StringIO):
         def flush(self) -> None:
             raise OSError(28, "No space left on device")

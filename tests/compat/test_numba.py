@@ -1,4 +1,4 @@
-"""Each private API of numba does what its wrapper promises."""
+"""Private APIs of numba: each wrapper does what its docstring says."""
 
 import ctypes
 
@@ -32,7 +32,7 @@ def test_void_pointers_are_pointers_to_bytes():
     assert isinstance(compat.VOID_POINTER, ir.PointerType)
 
 
-def test_a_c_function_is_compiled_when_asked():
+def test_a_c_function_is_compiled_by_its_method_compile():
     counter = (ctypes.c_int64 * 1)()
 
     def add_two(address):
@@ -46,23 +46,23 @@ def test_a_c_function_is_compiled_when_asked():
     assert counter[0] == 2
 
 
-def test_a_cache_is_asked_before_anything_is_compiled():
-    asked = []
+def test_the_cache_is_read_before_anything_is_compiled():
+    signatures = []
 
     class Cache(compat.NullCache):
         def load_overload(self, sig, target_context):
-            asked.append(sig)
+            signatures.append(sig)
 
     function = numba.njit(lambda x: x + 1)
     compat.set_cache(function, Cache())
     assert function(1) == 2
-    assert len(asked) == 1
+    assert len(signatures) == 1
     assert isinstance(function, compat.Dispatcher)
 
 
-def test_a_cache_of_files_is_what_the_package_builds_on(tmp_path, monkeypatch):
+def test_the_file_cache_has_the_members_that_the_package_uses(tmp_path, monkeypatch):
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    cache = compat.FunctionCache(test_a_cache_of_files_is_what_the_package_builds_on)
+    cache = compat.FunctionCache(test_the_file_cache_has_the_members_that_the_package_uses)
     assert str(tmp_path) in cache.cache_path
     assert cache._impl.filename_base
     assert issubclass(compat.IndexDataCacheFile, object)

@@ -1,4 +1,4 @@
-"""The threads of the OpenMP that torch loaded run a C function."""
+"""Private API of GNU OpenMP: the threads of the library that torch loaded run a C function."""
 
 import ctypes
 import threading

@@ -1,4 +1,4 @@
-"""Each private API of torch does what its wrapper promises, so that a new torch fails here, by name."""
+"""Private APIs of torch: each wrapper does what its docstring says, so that a changed API fails here, by name."""
 
 import pytest
 import torch
@@ -7,8 +7,8 @@ from torch import nn
 from regard.compat import torch as compat
 
 
-class Record:
-    """A dispatch mode that does nothing but be there."""
+class PassThrough:
+    """Dispatch mode that only calls each function."""
 
     def __enter__(self):
         self.mode = type("Mode", (compat.TorchDispatchMode,), {"__torch_dispatch__": self.dispatch})()
@@ -24,52 +24,52 @@ class Record:
 
 def observe(function, *transforms):
     """Return what `function` returns inside transforms of torch.func."""
-    seen = []
+    results = []
 
     def inner(x):
-        seen.append(function())
+        results.append(function())
         return x.sum()
 
     for transform in transforms:
         inner = transform(inner)
     inner(torch.ones(2, 3))
-    return seen[-1]
+    return results[-1]
 
 
 @pytest.mark.parametrize("transform", [torch.func.vmap, torch.func.grad])
-def test_transforms_are_seen(transform):
+def test_transforms_are_detected(transform):
     assert not compat.is_transformed()
     assert observe(compat.is_transformed, transform)
     assert not observe(compat.is_eager, transform)
     assert compat.is_eager()
 
 
-def test_dispatch_modes_are_seen():
-    with Record():
+def test_dispatch_modes_are_detected():
+    with PassThrough():
         assert not compat.is_eager()
         assert not compat.is_transformed()
     assert compat.is_eager()
 
 
-def test_compilation_is_seen():
-    seen = []
+def test_compilation_is_detected():
+    results = []
 
     @torch.compile(backend="eager", fullgraph=True)
     def function(x):
         return x + 1 if compat.is_eager() else x + 2
 
-    seen.append(function(torch.zeros(1)).item())
-    assert seen == [2.0]
+    results.append(function(torch.zeros(1)).item())
+    assert results == [2.0]
 
 
-def test_forward_mode_is_seen():
+def test_forward_mode_is_detected():
     assert not compat.is_forward_ad()
     with torch.autograd.forward_ad.dual_level():
         assert compat.is_forward_ad()
     assert not compat.is_forward_ad()
 
 
-def test_batched_tensors_are_told_from_others():
+def test_batched_tensors_are_distinguished_from_others():
     flags = []
     torch.func.vmap(lambda x: flags.append((compat.is_batched(x), compat.is_wrapped(x))) or x)(torch.ones(2))
     torch.func.grad(lambda x: flags.append((compat.is_batched(x), compat.is_wrapped(x))) or x)(torch.ones(()))
@@ -109,7 +109,7 @@ GLOBAL = {
 
 
 @pytest.mark.parametrize("kind", REGISTER)
-def test_hooks_of_a_module_are_seen(kind):
+def test_hooks_of_a_module_are_detected(kind):
     module = nn.Linear(2, 2)
     assert not compat.has_hooks(module)
     assert compat.runs_original_forward(nn.Linear, module)
@@ -121,7 +121,7 @@ def test_hooks_of_a_module_are_seen(kind):
 
 
 @pytest.mark.parametrize("kind", GLOBAL)
-def test_hooks_of_all_modules_are_seen(kind):
+def test_hooks_of_all_modules_are_detected(kind):
     module = nn.Linear(2, 2)
     handle = GLOBAL[kind]()
     try:
@@ -140,7 +140,7 @@ def test_other_classes_and_own_forwards_are_not_original():
     assert not compat.runs_original_forward(nn.Linear, module)
 
 
-def test_compiled_modules_are_seen():
+def test_compiled_modules_are_detected():
     module = nn.Linear(2, 2)
     assert not compat.is_compiled(module)
     assert compat.is_compiled(torch.compile(module, backend="eager"))

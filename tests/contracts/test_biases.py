@@ -15,29 +15,29 @@ from tests.helpers import close
 BATCH, HEADS, QUERIES, KEYS, DIM = 2, 3, 5, 7, 11
 
 
-class Case(NamedTuple):
+class BiasCase(NamedTuple):
     build: Callable[[], Bias]
-    by_place: bool = True
+    by_position: bool = True
     """True if it depends on the positions of queries and keys."""
     by_distance: bool = False
     """True if it is constant along diagonals."""
 
 
 CASES = {
-    "given": Case(lambda: TensorBias(torch.randn(BATCH, HEADS, QUERIES, KEYS)), by_place=False),
-    "given row": Case(lambda: TensorBias(torch.randn(BATCH, 1, KEYS)), by_place=False),
-    "alibi": Case(lambda: Alibi(HEADS), by_distance=True),
-    "relative": Case(lambda: RelativeBias(HEADS, 8, 5), by_distance=True),
-    "relative one side": Case(lambda: RelativeBias(HEADS, 5, 6, two_sided=False), by_distance=True),
-    "shaw": Case(lambda: ShawBias(DIM, 2)),
-    "shaw by head": Case(lambda: ShawBias(DIM, 3, HEADS)),
-    "sum": Case(lambda: Alibi(HEADS) + RelativeBias(HEADS, 8, 5), by_distance=True),
-    "sum of all": Case(
+    "given": BiasCase(lambda: TensorBias(torch.randn(BATCH, HEADS, QUERIES, KEYS)), by_place=False),
+    "given row": BiasCase(lambda: TensorBias(torch.randn(BATCH, 1, KEYS)), by_place=False),
+    "alibi": BiasCase(lambda: Alibi(HEADS), by_distance=True),
+    "relative": BiasCase(lambda: RelativeBias(HEADS, 8, 5), by_distance=True),
+    "relative one side": BiasCase(lambda: RelativeBias(HEADS, 5, 6, two_sided=False), by_distance=True),
+    "shaw": BiasCase(lambda: ShawBias(DIM, 2)),
+    "shaw by head": BiasCase(lambda: ShawBias(DIM, 3, HEADS)),
+    "sum": BiasCase(lambda: Alibi(HEADS) + RelativeBias(HEADS, 8, 5), by_distance=True),
+    "sum of all": BiasCase(
         lambda: Alibi(HEADS) + ShawBias(DIM, 2) + TensorBias(torch.randn(BATCH, 1, KEYS)), by_place=False
     ),
 }
 every = pytest.mark.parametrize("name", CASES)
-by_place = pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_place])
+by_position = pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_place])
 
 
 def make_bias(name: str, device: torch.device) -> Bias:
@@ -61,34 +61,34 @@ def materialize_bias(bias: Bias, query: Tensor, positions: Positions) -> Tensor:
 
 
 @every
-def test_tile_is_rows_of_the_whole(name, device):
+def test_tile_equals_rows_of_the_full_bias(name, device):
     bias, query, positions = make_bias(name, device), make_queries(device), Positions(QUERIES, KEYS, device)
-    whole = materialize_bias(bias, query, positions)
+    full = materialize_bias(bias, query, positions)
     tiles = [
         materialize_bias(bias, query[:, :, first:last], positions.tile(first, last))
         for first, last in ((0, 2), (2, 3), (3, 5))
     ]
-    close(torch.cat(tiles, 2), whole)
+    close(torch.cat(tiles, 2), full)
 
 
-@by_place
+@by_position
 def test_empty_queries_have_an_empty_bias(name, device):
     bias, query = make_bias(name, device), make_queries(device)
     assert bias.materialize(query[:, :, :0], Positions(QUERIES, KEYS, device).tile(2, 2)).shape[-2:] == (0, KEYS)
     assert bias.materialize(query, Positions(QUERIES, 0, device)).shape[-2:] == (QUERIES, 0)
 
 
-@by_place
-def test_queries_one_at_a_time_over_a_growing_memory_equal_the_whole(name, device):
+@by_position
+def test_queries_one_at_a_time_over_a_growing_memory_equal_the_full_bias(name, device):
     bias, query = make_bias(name, device), make_queries(device)
-    whole = materialize_bias(bias, query, Positions(QUERIES, KEYS, device))
+    full = materialize_bias(bias, query, Positions(QUERIES, KEYS, device))
     for i in range(QUERIES):
         size = KEYS - QUERIES + i + 1
         step = materialize_bias(bias, query[:, :, i : i + 1], Positions(1, size, device))
-        close(step, whole[:, :, i : i + 1, :size])
+        close(step, full[:, :, i : i + 1, :size])
 
 
-@by_place
+@by_position
 def test_start_may_be_a_number_or_a_tensor(name, device):
     bias, query, positions = make_bias(name, device), make_queries(device), Positions(QUERIES, KEYS, device)
     close(
@@ -105,7 +105,7 @@ def test_start_may_be_a_number_or_a_tensor(name, device):
         )
 
 
-@by_place
+@by_position
 def test_order_of_the_keys_is_the_order_of_the_columns(name, device):
     bias, query, positions = make_bias(name, device), make_queries(device), Positions(QUERIES, KEYS, device, start=1)
     order = torch.tensor([3, 0, 6, 1, 5, 2, 4], device=device)
@@ -130,7 +130,7 @@ def test_expanded_diagonals_equal_the_bias(name, num_queries, num_keys, device):
 
 
 @every
-def test_diagonals_are_only_for_whole_reads_at_default_positions(name, device):
+def test_diagonals_are_only_for_full_reads_at_default_positions(name, device):
     bias, positions = make_bias(name, device), Positions(QUERIES, KEYS, device)
     assert bias.diagonals(positions.tile(0, 2)) is None
     assert bias.diagonals(positions._replace(start=2)) is None
@@ -146,15 +146,15 @@ def test_select_selects_rows(name, device):
     )
 
 
-@by_place
+@by_position
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_bias_is_in_the_dtype_of_the_query(name, dtype, device):
     bias, query, positions = make_bias(name, device), make_queries(device), Positions(QUERIES, KEYS, device)
     exact = materialize_bias(bias, query, positions)
-    got = bias.materialize(query.to(dtype), positions)
-    assert got.dtype == dtype
+    materialized = bias.materialize(query.to(dtype), positions)
+    assert materialized.dtype == dtype
     bound = {torch.float32: 1e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}[dtype]
-    assert (got.double() - exact).abs().max() <= bound * exact.abs().max()
+    assert (materialized.double() - exact).abs().max() <= bound * exact.abs().max()
     if CASES[name].by_distance:
         assert bias.diagonals(positions, dtype).dtype == dtype
 

@@ -87,7 +87,7 @@ class Pair:
 def model_of(config) -> Model:
     model = build(ModelConfig(core=config, dropout=0.0), source_vocab=VOCAB, target_vocab=VOCAB, label_smoothing=0.1)
     for parameter in model.parameters():
-        if not parameter.any():  # what starts at zero does nothing yet
+        if not parameter.any():  # parameters initialized to zero have no effect yet
             nn.init.normal_(parameter, std=0.3)
     return model.double().eval()
 
@@ -165,7 +165,7 @@ def test_select_and_reorder_permute_rows(config):
 def test_every_parameter_gets_a_gradient(config):
     model, pair = model_of(config).train(), batch()
     model.loss(pair).total.backward()
-    # Keys share their bias in every score of a row, which the softmax takes away again.
+    # Keys share their bias in every score of a row, which cancels in the softmax.
     idle = [n for n, p in model.named_parameters() if p.grad is None or p.grad.abs().max() == 0]
     assert idle == []
 

@@ -35,7 +35,7 @@ def test_every_file_that_is_trained_on_is_recorded(tmp_path: Path, name: str) ->
         (tmp_path / file).write_bytes(content)
     contents = record(tmp_path, good.words)
     for file in good.files:
-        # Of a tar, its members.
+        # The members of a tar archive.
         names = [content.path for content in contents.values() if content.path.startswith(str(tmp_path / file))]
         assert names, file
     assert find_changes(digests(contents), record(tmp_path, good.words)) == []

@@ -1,6 +1,6 @@
 """Every score x choice x mask x bias x kernel x dtype: right to the stated bound, in value and gradient, or refused.
 
-What is right is the formula in float64, of the inputs as they are after rounding. A refusal names a kernel that can.
+The reference is the formula in float64, of the rounded inputs. A refusal names a kernel that can.
 """
 
 import copy
@@ -106,7 +106,7 @@ def test_read_is_correct_or_refused(score: str, choice: str, kernel: str) -> Non
 
 
 @pytest.mark.parametrize(("score", "choice"), READS)
-def test_auto_refuses_nothing(score: str, choice: str) -> None:
+def test_auto_supports_every_read(score: str, choice: str) -> None:
     for mask, bias in RULES:
         assert check_cell(score, choice, mask, bias, "auto")
     check_half(score, choice, "auto", RULES)
@@ -131,11 +131,11 @@ def grid_table() -> str:
 def _supported_share(score: str, choice: str, kernel: str) -> str:
     shapes = ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM))
     query, keys, values = (torch.randn(BATCH, HEADS, *shape) for shape in shapes)
-    done = []
+    supported = []
     for mask, bias in itertools.product(MASKS, BIASES):
         parts = {"score": SCORES[score](), "choose": CHOICES[choice](), "mask": MASKS[mask], "bias": BIASES[bias]()}
-        done.append(KERNELS[kernel].refusal(prepare_inputs(query, (keys, values), **parts)) is None)
-    return "yes" if all(done) else "some" if any(done) else ""
+        supported.append(KERNELS[kernel].refusal(prepare_inputs(query, (keys, values), **parts)) is None)
+    return "yes" if all(supported) else "some" if any(supported) else ""
 
 
 def _table_of_auto() -> str:
@@ -147,23 +147,23 @@ def check_cell(score: str, choice: str, mask: str, bias: str, kernel: str) -> bo
     torch.default_generator.manual_seed(7)
     parts = {"score": SCORES[score](), "choose": CHOICES[choice](), "mask": MASKS[mask], "bias": BIASES[bias]()}
     tensors = _tensors()
-    done = False
+    is_supported = False
     for dtype, bound in BOUNDS.items():
         # FlexAttention has no gradient on a CPU; it refuses to compute one.
         with torch.set_grad_enabled(kernel != "flex"):
             rounded = _cast(parts, tensors, dtype)
             try:
-                got = _read(*rounded, kernel)
+                outputs = _read(*rounded, kernel)
             except ValueError as refusal:
                 _check_refusal(kernel, refusal)
                 continue
-        done = True
+        is_supported = True
         with torch.set_grad_enabled(kernel != "flex"):
             exact = _read(*_cast(*rounded, torch.float64), "reference")
-        for actual, expected in zip(got, exact, strict=True):
+        for actual, expected in zip(outputs, exact, strict=True):
             assert actual.dtype == dtype
             assert (actual.double() - expected).abs().max() <= bound * expected.abs().max().clamp(min=0.1)
-    return done
+    return is_supported
 
 
 def check_half(score: str, choice: str, kernel: str, rules: list[tuple[str, str]]) -> None:
@@ -177,8 +177,8 @@ def check_half(score: str, choice: str, kernel: str, rules: list[tuple[str, str]
             # Capped scores have no fused kernel, and additive and location scores are not of two vectors.
             like = score if score in ("dot", "scaled", "general", "cosine") else "dot"
             fused = half_errors(like, choice, "sdpa", dtype, tuple(rules))
-        for error, whole in zip(errors, fused, strict=False):  # location scores have no gradient of keys
-            assert error <= HALF * whole
+        for error, fused_error in zip(errors, fused, strict=False):  # location scores have no gradient of keys
+            assert error <= HALF * fused_error
 
 
 @functools.cache
@@ -187,22 +187,24 @@ def half_errors(score: str, choice: str, kernel: str, dtype: torch.dtype, rules:
 
     Over all rules together; of the reads that the kernel does not refuse.
     """
-    wrong, whole = {}, {}
+    squared_errors, squares = {}, {}
     for mask, bias in rules:
         torch.default_generator.manual_seed(7)
         parts = {"score": SCORES[score](), "choose": CHOICES[choice](), "mask": MASKS[mask], "bias": BIASES[bias]()}
         rounded = _cast(parts, _tensors(), dtype)
         try:
-            got = _read(*rounded, kernel)
+            outputs = _read(*rounded, kernel)
         except ValueError as refusal:
             _check_refusal(kernel, refusal)
             continue
         exact = _read(*_cast(*rounded, torch.float64), "reference")
-        for number, (actual, expected) in enumerate(zip(got, exact, strict=False)):
+        for number, (actual, expected) in enumerate(zip(outputs, exact, strict=False)):
             assert actual.dtype == dtype
-            wrong[number] = wrong.get(number, 0.0) + (actual.double() - expected).square().sum().item()
-            whole[number] = whole.get(number, 0.0) + expected.square().sum().item()
-    return [math.sqrt(wrong[number] / whole[number]) for number in wrong]
+            squared_errors[number] = (
+                squared_errors.get(number, 0.0) + (actual.double() - expected).square().sum().item()
+            )
+            squares[number] = squares.get(number, 0.0) + expected.square().sum().item()
+    return [math.sqrt(squared_errors[number] / squares[number]) for number in squared_errors]
 
 
 def _tensors() -> list[Tensor]:

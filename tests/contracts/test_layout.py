@@ -43,7 +43,7 @@ def test_folders_have_at_most_fifteen_files() -> None:
     assert {folder: count for folder, count in counts.items() if count > MAX_FILES} == {}
 
 
-def test_file_names_say_what_a_file_holds() -> None:
+def test_file_names_are_specific() -> None:
     assert [name_of(path) for path in PACKAGE if path.name in VAGUE or path.stem.endswith("_more")] == []
 
 

@@ -107,8 +107,8 @@ def test_leading_axes_are_aligned_from_the_left(name, kernel):
         if (name == "heads" and leading[-1:] != (HEADS,)) or (kernel == "additive" and len(leading) > 2):
             continue
         query, keys, values = (
-            sample(own, *shape)
-            for own, shape in zip(axes, ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)), strict=True)
+            sample(own_axes, *shape)
+            for own_axes, shape in zip(axes, ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)), strict=True)
         )
         fitting = [rule for rule in RULES if rule is None or fits(rule, leading)]
         mask_axes, bias_axes = fitting[number % len(fitting)], fitting[(number * 3 + 1) % len(fitting)]
@@ -129,8 +129,8 @@ def test_leading_axes_are_aligned_from_the_left(name, kernel):
         inputs = [tensor for tensor in (query, keys, values, bias) if tensor is not None] + list(score.parameters())
         weighting = torch.randn(out.shape, dtype=out.dtype)
         pairs = [torch.autograd.grad((x * weighting).sum(), inputs, allow_unused=True) for x in (out, expected)]
-        for got, right in zip(*pairs, strict=True):
-            close(torch.zeros(()) if got is None else got, torch.zeros(()) if right is None else right)
+        for actual, reference in zip(*pairs, strict=True):
+            close(torch.zeros(()) if actual is None else actual, torch.zeros(()) if reference is None else reference)
 
 
 def fits(rule: tuple[int, ...], leading: tuple[int, ...]) -> bool:
@@ -169,7 +169,7 @@ def test_memories_are_aligned_as_pairs_are():
     close(attend(query, state, **options), attend(query, (keys, values), **options))
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize("kernel", ["auto", *KERNELS])
 @pytest.mark.parametrize("read", [attend, attention_weights])
 def test_query_with_fewer_axes_than_its_memory_is_refused(kernel, read):
@@ -190,7 +190,7 @@ def test_query_with_fewer_axes_than_its_memory_is_refused(kernel, read):
         read(query[0], (keys, values), kernel=kernel)
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_query_with_fewer_axes_than_a_linear_state_is_refused():
     score = FeatureMap()
     state = LinearState.of(Memory(torch.randn(4, 4, 6, 8), torch.randn(4, 4, 6, 2)).map_keys_with(score))
@@ -206,7 +206,7 @@ def test_both_ways_of_adding_query_axes_are_correct():
     close(attend(query.unsqueeze(1), (keys, values)), shared)
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize("kernel", ["auto", *KERNELS])
 def test_axes_that_do_not_fit_are_refused_by_every_kernel(kernel):
     score = Additive(4, 4, hidden=3) if kernel == "additive" else FeatureMap() if kernel == "linear" else ScaledDot()

@@ -27,18 +27,18 @@ MOST = 13
 LENGTHS = [7, 2, 4]
 SORTED = [[0] * 3 + [1] * 10, [0] * 13, [2] * 1 + [3] * 4 + [7] * 8]
 MIXED = [[1, 0, 1, 1, 2, 0, 0, 5, 1, 2, 2, 0, 1], [4] * 13, [2, 2, 1, 1, 2, 2, 1, 1, 2, 2, 1, 1, 2]]
-ASKED = [[1, 1, 0, 2, 5, 0, 7, 1, 0, 0, 2, 2, 1], [4, 3] * 6 + [4], [9] * 13]
+QUERY_DOCUMENTS = [[1, 1, 0, 2, 5, 0, 7, 1, 0, 0, 2, 2, 1], [4, 3] * 6 + [4], [9] * 13]
 HOLES = torch.rand(BATCH, MOST, MOST, generator=torch.Generator().manual_seed(3)) > 0.5
 
 Definition = Callable[[int, int, int, int], bool]
 
 
-class Case(NamedTuple):
+class MaskCase(NamedTuple):
     build: Callable[[int, int], Mask]
     """Function from the numbers of queries and keys to the mask; most ignore them."""
     sees: Definition
     """True if query number i of row b, at position p, may attend to key j."""
-    by_place: bool = True
+    by_position: bool = True
     """True if it depends on the positions of queries and keys; else on the indices of queries."""
     interval: bool = True
     """True if it is a range of keys for each query."""
@@ -52,74 +52,74 @@ def hash_word(word: int) -> int:
 
 def draw_blocks(block: int, count: int, per_query: int, seed: int) -> set[int]:
     """Draw the blocks for one of `count` blocks of queries, in Python integers."""
-    state, chosen = hash_word(hash_word(block % 2**32) ^ seed), set()
+    state, blocks = hash_word(hash_word(block % 2**32) ^ seed), set()
     for number in range(per_query):
         top = count - per_query + number
         if top >= 0:
             choice = hash_word((state + number) % 2**32) % (top + 1)
-            chosen.add(top if choice in chosen else choice)
-    return chosen
+            blocks.add(top if choice in blocks else choice)
+    return blocks
 
 
 CASES = {
-    "causal": Case(lambda m, n: causal(), lambda b, i, p, j: j <= p),
-    "padding": Case(lambda m, n: padding(LENGTHS), lambda b, i, p, j: j < LENGTHS[b]),
-    "dense": Case(
+    "causal": MaskCase(lambda m, n: causal(), lambda b, i, p, j: j <= p),
+    "padding": MaskCase(lambda m, n: padding(LENGTHS), lambda b, i, p, j: j < LENGTHS[b]),
+    "dense": MaskCase(
         lambda m, n: dense(HOLES[:, :m, :n]), lambda b, i, p, j: bool(HOLES[b, i, j]), by_place=False, interval=False
     ),
-    "window": Case(lambda m, n: window(3), lambda b, i, p, j: p - 3 < j <= p),
-    "window ahead": Case(lambda m, n: window(6, ahead=2), lambda b, i, p, j: p - 4 < j <= p + 2),
-    "window of one": Case(lambda m, n: window(1), lambda b, i, p, j: j == p),
-    "prefix": Case(lambda m, n: prefix(LENGTHS), lambda b, i, p, j: j <= p or j < LENGTHS[b]),
-    "documents in order": Case(
+    "window": MaskCase(lambda m, n: window(3), lambda b, i, p, j: p - 3 < j <= p),
+    "window ahead": MaskCase(lambda m, n: window(6, ahead=2), lambda b, i, p, j: p - 4 < j <= p + 2),
+    "window of one": MaskCase(lambda m, n: window(1), lambda b, i, p, j: j == p),
+    "prefix": MaskCase(lambda m, n: prefix(LENGTHS), lambda b, i, p, j: j <= p or j < LENGTHS[b]),
+    "documents in order": MaskCase(
         lambda m, n: documents(torch.tensor(SORTED)), lambda b, i, p, j: 0 <= p < 13 and SORTED[b][p] == SORTED[b][j]
     ),
-    "documents mixed": Case(
+    "documents mixed": MaskCase(
         lambda m, n: documents(MIXED),
         lambda b, i, p, j: 0 <= p < 13 and MIXED[b][p] == MIXED[b][j],
         interval=False,
     ),
-    "documents of one row": Case(
+    "documents of one row": MaskCase(
         lambda m, n: documents(SORTED[2]), lambda b, i, p, j: 0 <= p < 13 and SORTED[2][p] == SORTED[2][j]
     ),
-    "documents of two": Case(
-        lambda m, n: documents(torch.tensor(ASKED)[:, :m], SORTED[2]),
-        lambda b, i, p, j: ASKED[b][i] == SORTED[2][j],
+    "documents of two": MaskCase(
+        lambda m, n: documents(torch.tensor(QUERY_DOCUMENTS)[:, :m], SORTED[2]),
+        lambda b, i, p, j: QUERY_DOCUMENTS[b][i] == SORTED[2][j],
         by_place=False,
     ),
-    "random blocks": Case(
+    "random blocks": MaskCase(
         lambda m, n: random_blocks(2, 2, seed=5),
         lambda b, i, p, j: j // 2 in draw_blocks(p // 2, p // 2 + 1, 2, 5),
         interval=False,
     ),
-    "random blocks of 11": Case(
+    "random blocks of 11": MaskCase(
         lambda m, n: random_blocks(3, 2, seed=9, length=11),
         lambda b, i, p, j: j // 3 in draw_blocks(p // 3, 4, 2, 9),
         interval=False,
     ),
-    "and": Case(lambda m, n: causal() & padding(LENGTHS), lambda b, i, p, j: j <= p and j < LENGTHS[b]),
-    "and window": Case(
+    "and": MaskCase(lambda m, n: causal() & padding(LENGTHS), lambda b, i, p, j: j <= p and j < LENGTHS[b]),
+    "and window": MaskCase(
         lambda m, n: window(5) & documents(SORTED) & padding(LENGTHS),
         lambda b, i, p, j: p - 5 < j <= p and SORTED[b][p] == SORTED[b][j] and j < LENGTHS[b],
     ),
-    "and mixed": Case(
+    "and mixed": MaskCase(
         lambda m, n: (window(5) & documents(MIXED)) & ~padding(LENGTHS),
         lambda b, i, p, j: p - 5 < j <= p and MIXED[b][p] == MIXED[b][j] and j >= LENGTHS[b],
         interval=False,
     ),
-    "or": Case(
+    "or": MaskCase(
         lambda m, n: random_blocks(2, 1, seed=1) | window(2),
         lambda b, i, p, j: p - 2 < j <= p or j // 2 in draw_blocks(p // 2, p // 2 + 1, 1, 1),
         interval=False,
     ),
-    "not": Case(
+    "not": MaskCase(
         lambda m, n: ~(window(3) & padding(LENGTHS)),
         lambda b, i, p, j: not (p - 3 < j <= p and j < LENGTHS[b]),
         interval=False,
     ),
 }
 every = pytest.mark.parametrize("name", CASES)
-by_place = pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_place])
+by_position = pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_place])
 every_size = pytest.mark.parametrize(("queries", "keys"), SIZES)
 
 
@@ -145,13 +145,15 @@ def positions_of(name: str, device: torch.device) -> list[tuple[Mask, Positions]
     """Return the mask at positions of every size: whole, as a tile, with a start, a tensor start, and a ring."""
     cases = []
     for queries, keys in SIZES:
-        whole = Positions(queries, keys, device)
-        variants = [whole, whole.tile(queries // 2, queries)]
+        full = Positions(queries, keys, device)
+        variants = [full, full.tile(queries // 2, queries)]
         if CASES[name].by_place:
             ring = torch.randperm(keys, generator=torch.Generator().manual_seed(keys)).to(device)
-            later = whole._replace(start=min(2, MOST - queries))
+            later = full._replace(start=min(2, MOST - queries))
             variants += [later, later.tile(0, queries // 2 + 1), later._replace(key_positions=ring)]
-            variants += [place._replace(start=torch.tensor(place.start, device=device)) for place in variants[2:]]
+            variants += [
+                position._replace(start=torch.tensor(position.start, device=device)) for position in variants[2:]
+            ]
         mask = CASES[name].build(queries, keys)
         if name == "dense":
             mask = dense(HOLES[:, :queries, :keys].to(device))
@@ -166,22 +168,22 @@ def test_mask_equals_its_definition(name, device):
 
 
 @every
-def test_tile_is_rows_of_the_whole(name, device):
+def test_tile_equals_rows_of_the_full_mask(name, device):
     mask, positions = positions_of(name, device)[0]
-    whole = materialize_mask(mask, positions)
+    full = materialize_mask(mask, positions)
     tiles = [materialize_mask(mask, positions.tile(first, last)) for first, last in ((0, 2), (2, 3), (3, 5))]
-    assert torch.equal(torch.cat(tiles, 1), whole)
+    assert torch.equal(torch.cat(tiles, 1), full)
 
 
-@by_place
-def test_queries_one_at_a_time_over_a_growing_memory_equal_the_whole(name, device):
+@by_position
+def test_queries_one_at_a_time_over_a_growing_memory_equal_the_full_mask(name, device):
     mask = CASES[name].build(7, 7)
-    whole = materialize_mask(mask, Positions(7, 7, device))
+    full = materialize_mask(mask, Positions(7, 7, device))
     for i in range(7):
-        assert torch.equal(materialize_mask(mask, Positions(1, i + 1, device)), whole[:, i : i + 1, : i + 1])
+        assert torch.equal(materialize_mask(mask, Positions(1, i + 1, device)), full[:, i : i + 1, : i + 1])
 
 
-@by_place
+@by_position
 def test_order_of_the_keys_is_the_order_of_the_columns(name, device):
     mask, positions = CASES[name].build(5, 7), Positions(5, 7, device, start=2)
     order = torch.tensor([3, 0, 6, 1, 5, 2, 4])

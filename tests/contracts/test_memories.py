@@ -136,10 +136,10 @@ def test_step_by_step_equals_all_at_once(kind, score, setting):
     fn, (mask, bias) = SCORES[score], SETTINGS[setting]
     expected = all_at_once(kind, query, keys, values, score=fn, mask=mask, bias=bias)
     for steps in STEPS.values():
-        got = step_by_step(
+        actual = step_by_step(
             KINDS[kind](DIM), query, keys, values, steps=steps, score=fn, mask=mask, bias=bias, kernel="auto"
         )
-        close(got, expected)
+        close(actual, expected)
 
 
 @kinds
@@ -148,7 +148,7 @@ def test_keys_mapped_once_read_the_same(kind, score):
     query, keys, values = make_pairs()
     fn = SCORES[score]
     mapped = fn.map_keys(keys)
-    # What is made small are the mapped keys.
+    # The mapped keys are quantized.
     expected = all_at_once(kind, fn.map_query(query), mapped, values, score=PreMapped(fn), mask=causal())
     memory = KINDS[kind](DIM).map_keys_with(fn)
     assert memory.map_keys_with(fn) is memory
@@ -188,9 +188,9 @@ def test_selected_rows_continue_independently(kind, first):
     for new in zip(keys[..., :half, :].split(first, -2), values[..., :half, :].split(first, -2), strict=True):
         memory = memory.extend(*new)
     rest = [x.index_select(0, rows)[..., half:, :] for x in (query, keys, values)]
-    got = step_by_step(memory.select(rows), *rest, steps=[1] * (TIME - half), mask=causal())
+    actual = step_by_step(memory.select(rows), *rest, steps=[1] * (TIME - half), mask=causal())
     expected = all_at_once(kind, query, keys, values, mask=causal()).index_select(0, rows)
-    close(got, expected[..., half:, :])
+    close(actual, expected[..., half:, :])
     close(
         attend(query[..., half - 1 : half, :], memory, mask=causal()),
         all_at_once(kind, query, keys, values, mask=causal())[..., half - 1 : half, :],
@@ -201,24 +201,26 @@ def test_selected_rows_continue_independently(kind, first):
 def test_selection_is_a_copy(kind):
     query, keys, values = make_pairs(3)
     memory = KINDS[kind](DIM).extend(keys, values)
-    chosen = memory.select(torch.arange(BATCH))
-    before = attend(query[..., -1:, :], chosen)
+    selected = memory.select(torch.arange(BATCH))
+    before = attend(query[..., -1:, :], selected)
     memory.extend(keys[..., :1, :] + 1, values[..., :1, :] + 1)
-    close(attend(query[..., -1:, :], chosen), before)
+    close(attend(query[..., -1:, :], selected), before)
 
 
 @kinds
 def test_cropped_memory_continues_from_there(kind):
     query, keys, values = make_pairs(MOST + 3)
-    others = make_pairs(2)
+    new_pairs = make_pairs(2)
     memory = KINDS[kind](DIM).extend(keys[..., :MOST, :], values[..., :MOST, :])
     cropped = memory.extend(keys[..., MOST:, :], values[..., MOST:, :]).crop(MOST)
     if "sliding" not in kind:  # which has discarded the pair that only the previous query attended to
         before = all_at_once(kind, *(x[..., :MOST, :] for x in (query, keys, values)), mask=causal())
         close(attend(query[..., MOST - 1 : MOST, :], cropped), before[..., -1:, :])
-    got = step_by_step(cropped, *others, steps=[1, 1], mask=causal())
-    joined = [torch.cat((x[..., :MOST, :], other), -2) for x, other in zip((query, keys, values), others, strict=True)]
-    close(got, all_at_once(kind, *joined, mask=causal())[..., MOST:, :])
+    actual = step_by_step(cropped, *new_pairs, steps=[1, 1], mask=causal())
+    joined = [
+        torch.cat((x[..., :MOST, :], other), -2) for x, other in zip((query, keys, values), new_pairs, strict=True)
+    ]
+    close(actual, all_at_once(kind, *joined, mask=causal())[..., MOST:, :])
 
 
 @kinds
@@ -243,19 +245,19 @@ def test_longer_memory_leaves_the_old_one_readable(kind):
 @pytest.mark.parametrize("steps", [[3], [2, 1], [1, 1, 1, 2], [4, 1, 3, 1]])
 def test_values_may_be_extended_twice(kind, steps):
     query, keys, values = make_pairs()
-    others = make_pairs(TIME - sum(steps))
+    new_pairs = make_pairs(TIME - sum(steps))
     memory = KINDS[kind](DIM)
     for new in zip(*(x[..., : sum(steps), :].split(steps, -2) for x in (keys, values)), strict=True):
         memory = memory.extend(*new)
-    left = [x[..., sum(steps) :, :] for x in (query, keys, values)]
+    remaining = [x[..., sum(steps) :, :] for x in (query, keys, values)]
     branches = [memory, memory]
     outs: list[list[Tensor]] = [[], []]
-    for step in range(left[0].shape[-2]):
-        for branch, tensors in enumerate((left, others)):
+    for step in range(remaining[0].shape[-2]):
+        for branch, tensors in enumerate((remaining, new_pairs)):
             new_query, new_keys, new_values = (x[..., step : step + 1, :] for x in tensors)
             branches[branch] = branches[branch].extend(new_keys, new_values)
             outs[branch].append(attend(new_query, branches[branch]))
-    for tensors, out in zip((left, others), outs, strict=True):
+    for tensors, out in zip((remaining, new_pairs), outs, strict=True):
         joined = [
             torch.cat((x[..., : sum(steps), :], new), -2) for x, new in zip((query, keys, values), tensors, strict=True)
         ]
@@ -276,7 +278,7 @@ def test_values_may_be_extended_twice(kind, steps):
         ),
     ],
 )
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_pairs_that_do_not_fit_are_refused(kind, keys, values, message):
     with pytest.raises(ValueError, match=message):
         KINDS[kind](DIM).extend(torch.randn(keys, dtype=WIDE), torch.randn(values, dtype=WIDE))

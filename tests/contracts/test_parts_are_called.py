@@ -11,7 +11,7 @@ from regard.models.build import build
 from regard.models.config import ModelConfig, TransformerConfig
 from regard.models.model import Model
 
-pytestmark = pytest.mark.usefixtures("unchecked")
+pytestmark = pytest.mark.usefixtures("no_shape_checks")
 
 WIDTH = 64
 """Wide enough that training takes the fused paths."""
@@ -44,9 +44,9 @@ def make_model(norm: str) -> Model:
     return build(ModelConfig(core=core, dropout=0.1), source_vocab=13, target_vocab=13)
 
 
-def hidden(of: Model) -> torch.Tensor:
+def hidden(model: Model) -> torch.Tensor:
     torch.manual_seed(7)  # the same dropout
-    return of.hidden(SOURCE, TARGET)
+    return model.hidden(SOURCE, TARGET)
 
 
 def names_of_parts(kind: type) -> list[str]:
@@ -77,7 +77,7 @@ def test_a_hook_is_called_with_the_output_of_a_part(name, train) -> None:
 
     def scale(_module: nn.Module, _inputs: object, out: torch.Tensor) -> torch.Tensor:
         calls.append(name)
-        return out * torch.linspace(0.5, 1.5, out.shape[-1])  # which no norm takes back
+        return out * torch.linspace(0.5, 1.5, out.shape[-1])  # which no norm cancels
 
     hooked.get_submodule(name).register_forward_hook(scale)
     out = hidden(hooked)

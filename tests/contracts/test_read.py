@@ -68,17 +68,19 @@ def test_weights_sum_to_one_and_out_is_the_weighted_sum(score, mask, kernel):
 @grid
 def test_masking_a_key_equals_removing_it(score, mask, kernel):
     query, keys, values, fn, attention_mask = make_tensors(score, mask)
-    kept = [0, 1, 3, 4, 6]
-    without = dense(torch.tensor([[j in kept for j in range(KEYS)]]))
+    visible = [0, 1, 3, 4, 6]
+    without = dense(torch.tensor([[j in visible for j in range(KEYS)]]))
     hidden = attend(query, (keys, values), score=fn, mask=_intersect(attention_mask, without), kernel=kernel)
     narrow = (
-        None if attention_mask is None else dense(attention_mask.tensor(QUERIES, KEYS, device=query.device)[..., kept])
+        None
+        if attention_mask is None
+        else dense(attention_mask.tensor(QUERIES, KEYS, device=query.device)[..., visible])
     )
-    removed = attend(query, (keys[..., kept, :], values[..., kept, :]), score=fn, mask=narrow, kernel=kernel)
+    removed = attend(query, (keys[..., visible, :], values[..., visible, :]), score=fn, mask=narrow, kernel=kernel)
     close(hidden, removed)
-    for got, expected in zip(gradients(hidden, keys, values), gradients(removed, keys, values), strict=True):
-        close(got, expected)
-        assert got[..., [2, 5], :].abs().max() == 0
+    for actual, expected in zip(gradients(hidden, keys, values), gradients(removed, keys, values), strict=True):
+        close(actual, expected)
+        assert actual[..., [2, 5], :].abs().max() == 0
 
 
 @grid
@@ -108,22 +110,22 @@ def test_bias_of_minus_infinity_is_a_mask(score, mask, kernel):
         query, (keys, values), score=fn, mask=_intersect(attention_mask, dense(bias == 0)), kernel=kernel
     )
     close(with_bias, with_mask)
-    for got, expected in zip(gradients(with_bias, query, keys), gradients(with_mask, query, keys), strict=True):
-        close(got, expected)
+    for actual, expected in zip(gradients(with_bias, query, keys), gradients(with_mask, query, keys), strict=True):
+        close(actual, expected)
 
 
 @pytest.mark.parametrize(("score", "mask", "kernel"), [p for p in GRID if p.values[1] in ("none", "padding")])
 def test_read_is_invariant_to_memory_order_and_equivariant_to_query_order(score, mask, kernel):
     query, keys, values, fn, attention_mask = make_tensors(score, mask)
     shuffled, order = torch.randperm(KEYS), torch.randperm(QUERIES)
-    moved = (
+    permuted = (
         None
         if attention_mask is None
         else dense(attention_mask.tensor(QUERIES, KEYS, device=query.device)[..., shuffled])
     )
     out = attend(query, (keys, values), score=fn, mask=attention_mask, kernel=kernel)
     memory = (keys[..., shuffled, :], values[..., shuffled, :])
-    close(attend(query[..., order, :], memory, score=fn, mask=moved, kernel=kernel), out[..., order, :])
+    close(attend(query[..., order, :], memory, score=fn, mask=permuted, kernel=kernel), out[..., order, :])
 
 
 @pytest.mark.parametrize(("score", "mask", "kernel"), [p for p in GRID if p.values[1] == "padding"])

@@ -15,14 +15,14 @@ ROOT = Path(__file__).parents[2]
 )
 def test_compiled_code_is_correct(name: str, at_least: int) -> None:
     options = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "pytest", *options, f"tests/contracts/{name}"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-4000:]
-    passed = re.search(r"(\d+) passed", done.stdout)
+    assert result.returncode == 0, result.stdout[-4000:]
+    passed = re.search(r"(\d+) passed", result.stdout)
     assert passed is not None
     assert int(passed[1]) >= at_least

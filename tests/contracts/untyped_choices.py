@@ -20,7 +20,7 @@ CELLS = [("reference", choice) for choice in FEW | SPARSE] + [("gather", choice)
 cells = pytest.mark.parametrize(("kernel", "choice"), CELLS)
 
 
-class Reader(nn.Module):
+class ChoiceReader(nn.Module):
     """Read under a causal and a padding mask with fully masked rows."""
 
     def __init__(self, choose: Choice, kernel: str):
@@ -33,14 +33,14 @@ class Reader(nn.Module):
         return attend(query, (keys, values), choose=self.choose, mask=mask, kernel=self.kernel)
 
 
-def make_reader(choice: str, kernel: str) -> Reader:
-    return Reader((FEW | SPARSE)[choice], kernel)
+def make_reader(choice: str, kernel: str) -> ChoiceReader:
+    return ChoiceReader((FEW | SPARSE)[choice], kernel)
 
 
 def make_tensors() -> tuple[Tensor, ...]:
     shapes = ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM))
-    made = [torch.randn(BATCH, HEADS, *shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    return (*made, torch.tensor([7, 0]))
+    tensors = [torch.randn(BATCH, HEADS, *shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    return (*tensors, torch.tensor([7, 0]))
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_compiled_read_equals_the_eager_one_without_graph_breaks(monkeypatch, ke
         out = function(*inputs)
         weighting = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)
         results.append([out, *torch.autograd.grad(out, inputs[:3], weighting)])
-    for expected, got in zip(*results, strict=True):
-        close(got, expected)
+    for expected, actual in zip(*results, strict=True):
+        close(actual, expected)
 
 
 @cells
@@ -75,7 +75,7 @@ def test_exported_read_equals_the_eager_one(kernel, choice):
 
 @cells
 def test_per_row_gradients_equal_rows_of_the_batch_gradient(kernel, choice):
-    if choice == "gumbel":  # rows draw other numbers alone
+    if choice == "gumbel":  # single rows draw other numbers
         return
     read, (query, keys, values, lengths) = make_reader(choice, kernel), make_tensors()
 
@@ -84,11 +84,11 @@ def test_per_row_gradients_equal_rows_of_the_batch_gradient(kernel, choice):
 
     each = torch.func.vmap(torch.func.grad(total, (0, 1, 2)))
     mapped = each(query.detach(), keys.detach(), values.detach(), lengths)
-    whole = torch.autograd.grad(read(query, keys, values, lengths).square().sum(), (query, keys, values))
-    for got, expected in zip(mapped, whole, strict=True):
-        close(got, expected)
+    gradients = torch.autograd.grad(read(query, keys, values, lengths).square().sum(), (query, keys, values))
+    for actual, expected in zip(mapped, gradients, strict=True):
+        close(actual, expected)
     summed = torch.func.grad(lambda q: torch.vmap(total)(q, keys.detach(), values.detach(), lengths).sum())
-    close(summed(query.detach()), whole[0])
+    close(summed(query.detach()), gradients[0])
 
 
 @pytest.mark.parametrize("kernel", ["reference", "gather"])
@@ -115,10 +115,10 @@ def test_reinforce_inside_a_transform(kernel):
         return (cost + samples.surrogate(cost)).sum()
 
     torch.manual_seed(5)
-    got = torch.func.grad(loss)(query)
+    actual = torch.func.grad(loss)(query)
     query.requires_grad_()
     torch.manual_seed(5)
-    close(got, torch.autograd.grad(loss(query), query)[0])
+    close(actual, torch.autograd.grad(loss(query), query)[0])
 
 
 @cells

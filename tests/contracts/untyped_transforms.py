@@ -23,7 +23,7 @@ cells = pytest.mark.parametrize(
 )
 
 
-class Reader(nn.Module):
+class ScoreReader(nn.Module):
     """Read under a causal and a padding mask, both created inside."""
 
     def __init__(self, score: Score, kernel: str):
@@ -36,14 +36,14 @@ class Reader(nn.Module):
         return attend(query, (keys, values), score=self.score, mask=mask, kernel=self.kernel)
 
 
-def make_reader(score: str, kernel: str) -> Reader:
-    return Reader(SCORES[score](), kernel).double()
+def make_reader(score: str, kernel: str) -> ScoreReader:
+    return ScoreReader(SCORES[score](), kernel).double()
 
 
 def make_tensors() -> tuple[Tensor, ...]:
     shapes = ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM))
-    made = [torch.randn(BATCH, HEADS, *shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    return (*made, torch.tensor([7, 4]))
+    tensors = [torch.randn(BATCH, HEADS, *shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    return (*tensors, torch.tensor([7, 4]))
 
 
 @cells
@@ -54,10 +54,10 @@ def test_compiled_read_equals_the_eager_one_without_graph_breaks(score, kernel):
     close(out, expected)
     weighting = torch.randn_like(out)
     learned = [*inputs[:3], *read.parameters()]
-    for got, wanted in zip(
+    for actual, reference in zip(
         torch.autograd.grad(out, learned, weighting), torch.autograd.grad(expected, learned, weighting), strict=True
     ):
-        close(got, wanted)
+        close(actual, reference)
 
 
 @cells
@@ -82,13 +82,13 @@ def test_per_row_gradients_equal_rows_of_the_batch_gradient(score, kernel):
         return read(query[None], keys[None], values[None], lengths[None]).square().sum()
 
     each = torch.func.vmap(torch.func.grad(total))(query.detach(), keys.detach(), values.detach(), lengths)
-    (whole,) = torch.autograd.grad(read(query, keys, values, lengths).square().sum(), query)
-    close(each, whole)
+    (gradient,) = torch.autograd.grad(read(query, keys, values, lengths).square().sum(), query)
+    close(each, gradient)
 
 
 @cells
 def test_read_of_fake_tensors_has_the_right_shape_and_caches_nothing(score, kernel):
-    read = Reader(SCORES[score](), kernel)
+    read = ScoreReader(SCORES[score](), kernel)
     with FakeTensorMode(allow_non_fake_inputs=True):
         query, keys, values = torch.randn(2, 5, DIM), torch.randn(2, 5, DIM), torch.randn(2, 5, VALUE_DIM)
         out = attend(query, (keys, values), score=read.score, mask=causal(), kernel=kernel)
@@ -100,7 +100,7 @@ def test_read_of_fake_tensors_has_the_right_shape_and_caches_nothing(score, kern
 
 @cells
 def test_autocast_computes_in_half_precision(score, kernel):
-    read, inputs = Reader(SCORES[score](), kernel), make_tensors()
+    read, inputs = ScoreReader(SCORES[score](), kernel), make_tensors()
     single = [x.detach().float() for x in inputs[:3]]
     with torch.autocast("cpu", torch.bfloat16):
         out = read(*single, inputs[3])

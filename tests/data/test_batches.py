@@ -99,7 +99,7 @@ def test_plan_leaves_little_padding():
 
 
 def test_fill_ratio_is_tokens_by_positions():
-    # Batch one: 2 rows of 3 + 5 positions, 3 + 4 + 2 + 5 of them filled; batch two: all filled.
+    # First batch: 2 rows of 3 + 5 positions, 3 + 4 + 2 + 5 of them filled; second batch: all filled.
     assert fill_ratio([(3, 4), (2, 5), (1, 7)], [(0, 1), (2,)]) == pytest.approx((14 + 8) / (16 + 8))
     assert fill_ratio([], []) == 1.0
 
@@ -157,9 +157,9 @@ def test_any_part_of_a_planned_batch_can_be_collated():
     """Several processes share a batch: each takes every n-th row."""
     batches = TokenBatches(some_pairs(40), batch_tokens=300, seed=2)
     indices = batches.plan(1)[0]
-    whole, parts = batches.collate(1, indices), [batches.collate(1, indices[rank::3]) for rank in range(3)]
-    assert sum(part.num_target_tokens for part in parts) == whole.num_target_tokens
-    row = whole.target.items[4, : whole.target.lengths[4]]
+    full_batch, parts = batches.collate(1, indices), [batches.collate(1, indices[rank::3]) for rank in range(3)]
+    assert sum(part.num_target_tokens for part in parts) == full_batch.num_target_tokens
+    row = full_batch.target.items[4, : full_batch.target.lengths[4]]
     assert torch.equal(parts[1].target.items[1, : parts[1].target.lengths[1]], row)
 
 

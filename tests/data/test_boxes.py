@@ -93,7 +93,7 @@ def test_unusable_box_is_an_error_or_skipped(folder, box, message):
     with pytest.raises(UserError, match=message) as error:
         read_boxes(path, None, CONFIG)
     assert "a.png" in str(error.value)
-    assert "on_bad" in str(error.value)
+    assert "--data.on-bad skip" in str(error.value)
     data = read_boxes(path, None, BoxesConfig(width=40, height=30, on_bad="skip"))
     assert len(data.skipped) == 1
     assert len(data.items[0].labels) == 2
@@ -172,7 +172,7 @@ def save_with_orientation(path: Path, orientation: int, size: tuple[int, int], s
     Image.fromarray(pixels).save(path, exif=exif)
 
 
-def bounds(image: Image.Image) -> list[float]:
+def bounds_of_spot(image: Image.Image) -> list[float]:
     rows, columns = np.nonzero(np.asarray(image.convert("L")) > 128)
     x, y = int(columns.min()), int(rows.min())
     return [x, y, int(columns.max()) + 1 - x, int(rows.max()) + 1 - y]
@@ -184,11 +184,11 @@ def test_stated_size_decides_whether_boxes_are_rotated(tmp_path, orientation):
     save_with_orientation(tmp_path / "a.png", orientation, (40, 30), stored)
     boxes = {}
     for name, (width, height) in (("before", (40, 30)), ("after", (30, 40))):
-        box = bounds(boxes["before"].draw(0)) if boxes else stored
+        box = bounds_of_spot(boxes["before"].draw(0)) if boxes else stored
         images = [{"id": 0, "file_name": "a.png", "width": width, "height": height}]
         path = write_coco(tmp_path / f"{name}.json", {"a.png": [(box, "cat")]}, images=images)
         boxes[name] = read_boxes(path, tmp_path, CONFIG)
-        assert boxes[name].items[0].boxes.tolist() == [bounds(boxes[name].draw(0))]
+        assert boxes[name].items[0].boxes.tolist() == [bounds_of_spot(boxes[name].draw(0))]
     assert boxes["after"].notices == ()
     (notice,) = boxes["before"].notices
     assert "1 images have an EXIF orientation, and the sizes in the file are those before the rotation" in notice
@@ -238,14 +238,14 @@ def test_bad_lines_are_an_error_or_skipped(folder, ending):
         "jsonl": ['{"file": "gone.png", "boxes": []}', '{"file": "a.png"}', "{"],
     }[ending]
     path.write_text(path.read_text() + "\n".join(more) + "\n")
-    with pytest.raises(UserError, match=r"With `on_bad` = skip, it is left out and counted.$"):
+    with pytest.raises(UserError, match=r"With --data.on-bad skip, it is left out and counted.$"):
         read_boxes(path, None, CONFIG)
     data = read_boxes(path, None, BoxesConfig(width=40, height=30, on_bad="skip"))
     assert [item.labels for item in data.items] == [("cat", "dog"), ()]
     assert len(data.skipped) == 3
 
 
-def spots(seed: int) -> BoxDataset:
+def make_spots(seed: int) -> BoxDataset:
     """Return one image with a bright square on a dark background, and its box."""
     draw = np.random.default_rng(seed)
     x, y = int(draw.integers(0, 28)), int(draw.integers(0, 18))
@@ -257,7 +257,7 @@ def spots(seed: int) -> BoxDataset:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_boxes_follow_the_pixels_of_an_augmented_image(seed):
-    batches = BoxBatches(spots(seed), Labels(("spot",)), width=40, height=30, rows=1, seed=seed, augment=True)
+    batches = BoxBatches(make_spots(seed), Labels(("spot",)), width=40, height=30, rows=1, seed=seed, augment=True)
     batch = batches.collate(0, (0,))
     bright = (batch.source[0].mean(0) > 0.72).nonzero().double()
     if not batch.target.real.any():
@@ -293,7 +293,7 @@ def test_training_shuffles_images_without_augmentation():
 
 def test_each_image_is_opened_once():
     opened = []
-    data = spots(1)
+    data = make_spots(1)
     watched = BoxDataset(data.items, lambda i: opened.append(i) or data.draw(i), "spots")
     batches = BoxBatches(watched, Labels(("spot",)), width=20, height=15, rows=1, seed=1)
     assert batches.scale(0) == 0.5
@@ -304,7 +304,7 @@ def test_each_image_is_opened_once():
 
 def test_unknown_label_is_named():
     with pytest.raises(UserError, match=r"label 'spot' of spot does not occur in the training images \(cat\)"):
-        BoxBatches(spots(1), Labels(("cat",)), width=40, height=30, rows=1, seed=1)
+        BoxBatches(make_spots(1), Labels(("cat",)), width=40, height=30, rows=1, seed=1)
 
 
 def test_synthetic_shapes_fill_their_boxes():

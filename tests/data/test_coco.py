@@ -43,49 +43,49 @@ def test_ids_are_numbers_or_strings(read):
 
 
 def test_numbers_may_be_written_as_floats_and_strings(read):
-    given = content()
-    given["images"][1] |= {"id": 1.0, "width": 40.0, "height": "30"}
-    given["categories"][0]["id"] = 1.0
-    given["annotations"][1] |= {"image_id": 1, "iscrowd": 0.0}
-    given["annotations"][0] |= {"image_id": 0.0, "iscrowd": None}
-    assert [item.labels for item in read(given).items] == [("cat",), ("dog",)]
-    given["annotations"][0]["iscrowd"] = "1"
-    assert [item.labels for item in read(given).items] == [(), ("dog",)]
+    document = content()
+    document["images"][1] |= {"id": 1.0, "width": 40.0, "height": "30"}
+    document["categories"][0]["id"] = 1.0
+    document["annotations"][1] |= {"image_id": 1, "iscrowd": 0.0}
+    document["annotations"][0] |= {"image_id": 0.0, "iscrowd": None}
+    assert [item.labels for item in read(document).items] == [("cat",), ("dog",)]
+    document["annotations"][0]["iscrowd"] = "1"
+    assert [item.labels for item in read(document).items] == [(), ("dog",)]
 
 
 @pytest.mark.parametrize("ids", [(5, 5), (float("nan"), None), ([], True)])
 def test_ids_of_annotations_are_ignored(read, ids):
-    given = content()
-    for annotation, key in zip(given["annotations"], ids, strict=True):
+    document = content()
+    for annotation, key in zip(document["annotations"], ids, strict=True):
         annotation["id"] = key
-    assert [item.labels for item in read(given).items] == [("cat",), ("dog",)]
+    assert [item.labels for item in read(document).items] == [("cat",), ("dog",)]
 
 
 def test_images_and_categories_may_be_given_twice_if_they_are_the_same(read):
-    given = content()
+    document = content()
     for part in ("images", "categories"):
-        given[part] += [dict(row, more=1) for row in given[part]]
-    assert [item.labels for item in read(given).items] == [("cat",), ("dog",)]
-    given["images"][-1]["width"] = 41
+        document[part] += [dict(row, more=1) for row in document[part]]
+    assert [item.labels for item in read(document).items] == [("cat",), ("dog",)]
+    document["images"][-1]["width"] = 41
     with pytest.raises(UserError, match="image 4: the id 1 is already used by another image"):
-        read(given)
+        read(document)
 
 
 def test_unusable_entries_are_an_error_or_skipped(read, tmp_path):
-    given = content()
-    given["images"].append({"id": 2, "file_name": "gone.png"})
-    given["images"].append({"id": 3, "file_name": "damaged.png"})
+    document = content()
+    document["images"].append({"id": 2, "file_name": "gone.png"})
+    document["images"].append({"id": 3, "file_name": "damaged.png"})
     (tmp_path / "damaged.png").write_bytes(b"x")
-    given["annotations"] += [
+    document["annotations"] += [
         {"image_id": 9, "category_id": 1, "bbox": [1, 2, 3, 4]},
         {"image_id": 0, "category_id": 9, "bbox": [1, 2, 3, 4]},
         {"image_id": 0, "category_id": 1, "bbox": [1, 2, 3]},
         {"image_id": 0, "category_id": 1, "bbox": [1, 2, 3, 0]},
         {"image_id": 2, "category_id": 1, "bbox": [1, 2, 3, 4]},
     ]
-    with pytest.raises(UserError, match=r"annotation 3: .*With `on_bad` = skip, it is left out and counted.$"):
-        read(given)
-    boxes = read(given, "skip")
+    with pytest.raises(UserError, match=r"annotation 3: .*With --data.on-bad skip, it is left out and counted.$"):
+        read(document)
+    boxes = read(document, "skip")
     assert [item.labels for item in boxes.items] == [("cat",), ("dog",)]
     assert [boxes.draw(i).size for i in range(2)] == [(40, 30)] * 2
     reasons = (
@@ -98,15 +98,15 @@ def test_unusable_entries_are_an_error_or_skipped(read, tmp_path):
     )
     assert len(boxes.skipped) == len(reasons)
     assert all(any(reason in line for line in boxes.skipped) for reason in reasons)
-    given["images"] = given["images"][2:]
+    document["images"] = document["images"][2:]
     with pytest.raises(UserError, match="contains no image that can be used; first problem: "):
-        read(given, "skip")
+        read(document, "skip")
 
 
 def test_groups_of_objects_are_skipped_and_counted(read):
-    given = content()
-    given["annotations"][0]["iscrowd"] = 1
-    boxes = read(given)
+    document = content()
+    document["annotations"][0]["iscrowd"] = 1
+    boxes = read(document)
     assert [item.labels for item in boxes.items] == [(), ("dog",)]
     assert len(boxes.skipped) == 1
     assert "annotation 1: covers a group of objects (iscrowd = 1)" in boxes.skipped[0]
@@ -160,21 +160,21 @@ def test_groups_of_objects_are_skipped_and_counted(read):
     ],
 )
 def test_invalid_entry_is_reported_with_its_location(read, part, key, value, message):
-    given = content()
-    given[part][0][key] = value
+    document = content()
+    document[part][0][key] = value
     with pytest.raises(UserError, match=rf"a.json, .*{message}"):
-        read(given)
+        read(document)
 
 
-@pytest.mark.parametrize("given", ["[]", '{"images": [], "images": []}', "[" * 100_000, '{"images": {}}', "\ufeff{"])
-def test_other_json_is_refused(read, given):
+@pytest.mark.parametrize("document", ["[]", '{"images": [], "images": []}', "[" * 100_000, '{"images": {}}', "\ufeff{"])
+def test_other_json_is_refused(read, document):
     with pytest.raises(UserError, match=r"a\.json: "):
-        read(given)
+        read(document)
 
 
 def test_message_is_short_for_a_long_entry(read):
-    given = content()
-    given["annotations"][0]["bbox"] = ["x" * 100_000] * 4
+    document = content()
+    document["annotations"][0]["bbox"] = ["x" * 100_000] * 4
     with pytest.raises(UserError) as error:
-        read(given)
+        read(document)
     assert len(str(error.value)) < 500

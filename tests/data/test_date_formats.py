@@ -122,7 +122,7 @@ def test_month_comes_first_only_where_it_is_unambiguous():
 
 
 def test_text_of_an_example_determines_its_date():
-    plain = DatesConfig(stray_case=0.0, stray_space=0.0, native_digits=0.0)
+    plain = DatesConfig(case_noise=0.0, space_noise=0.0, native_digits=0.0)
     for example in DatesDataset(plain).examples("test")[:500]:
         spelling = next(
             spelling for spelling in load_spellings(example.locale).spellings if spelling.pattern == example.pattern

@@ -11,8 +11,8 @@ from regard.data.embedded.dates import DatesDataset, DateText, compute_ceiling, 
 from regard.data.embedded.dates_config import LOCALES, DatesConfig
 from regard.errors import UserError
 
-STRAY = DatesConfig(stray_case=1.0, stray_space=1.0, native_digits=0.0)
-PLAIN = DatesConfig(stray_case=0.0, stray_space=0.0, native_digits=0.0)
+STRAY = DatesConfig(case_noise=1.0, space_noise=1.0, native_digits=0.0)
+PLAIN = DatesConfig(case_noise=0.0, space_noise=0.0, native_digits=0.0)
 
 
 @given(
@@ -141,13 +141,13 @@ def test_stray_case_and_space_occur_in_every_kind():
 def test_default_examples_are_stray_in_the_shares_of_the_config():
     examples = DatesDataset().examples("test")
     spaced = sum(item.text != " ".join(item.text.split(" ")).strip(" ") or "  " in item.text for item in examples)
-    assert spaced / len(examples) == pytest.approx(DatesConfig().stray_space, abs=0.03)
-    plain = DatesDataset(DatesConfig(stray_space=0.0, stray_case=0.0)).examples("test")
+    assert spaced / len(examples) == pytest.approx(DatesConfig().space_noise, abs=0.03)
+    plain = DatesDataset(DatesConfig(space_noise=0.0, case_noise=0.0)).examples("test")
     assert 0.1 < sum(a.text.strip() != b.text for a, b in zip(examples, plain, strict=True)) / len(plain) < 0.5
 
 
 def test_turkish_months_with_a_dotless_i_are_never_put_in_capitals():
-    config = DatesConfig(locales=("tr",), stray_case=1.0, stray_space=0.0)
+    config = DatesConfig(locales=("tr",), case_noise=1.0, space_noise=0.0)
     texts = [item.text for item in DatesDataset(config).examples("test")]
     november = [text for text in texts if "kas\u0131m" in text.lower()]
     assert november
@@ -241,7 +241,7 @@ def test_ceiling_of_croatian_and_polish_lists_their_october_and_november():
 
 
 def test_ceiling_of_all_locales_leaves_room_for_the_goal():
-    # In a separate process without type checks, which are slow for half a million texts.
+    # In a separate process without type checks, which would be slow for half a million texts.
     script = """
 from regard.data.embedded.dates import DatesDataset
 best = DatesDataset().compute_ceiling(years=(2023,))
@@ -268,7 +268,7 @@ def test_dates_reject_years_too_few_for_three_splits(monkeypatch):
         ({"first_year": 2050, "last_year": 2049}, r"`first_year` must be at most `last_year` \(2049\), got 2050"),
         ({"last_year": 10_000}, "last_year must be from 1,000 to 9,999, got 10000"),
         ({"test_size": 0}, "test_size must be from 1 to 1,000,000, got 0"),
-        ({"stray_case": 1.5}, "stray_case must be from 0 to 1, got 1.5"),
+        ({"case_noise": 1.5}, "case_noise must be from 0 to 1, got 1.5"),
         ({"native_digits": float("nan")}, "native_digits must be from 0 to 1, got nan"),
     ],
 )

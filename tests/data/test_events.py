@@ -23,12 +23,12 @@ from regard.data.text.labels import Labels
 from regard.errors import UserError
 
 RATE = 8000
-CONFIG = EventsConfig(seconds=1.0, scenes=20, val_scenes=5, test_scenes=5)
+CONFIG = EventsConfig(seconds=1.0, epoch_size=20, val_size=5, test_size=5)
 
 
 @pytest.fixture
 def recordings():
-    """One recording a split: 100, 200 and 300 samples of a constant."""
+    """Return one recording per split: 100, 200 and 300 samples of a constant."""
     samples = np.concatenate([np.full(100, 50), np.full(200, -80), np.full(300, 20)]).astype(np.int16)
     return Recordings(samples, np.array([0, 100, 300, 600]), ("a", "b", "c"), np.array([0, 5, 10]), RATE, "here")
 

@@ -116,8 +116,8 @@ def test_unique_base_name_identifies_a_member(tmp_path):
     assert np.asarray(files.open("y/1.png", "here").image).max() == 1
     with pytest.raises(UserError, match=r"here: there is no image 1.png in"):
         files.open("1.png", "here")
-    whole = (tmp_path / "a.tar").read_bytes()
-    (tmp_path / "a.tar").write_bytes(whole[:600])
+    archive = (tmp_path / "a.tar").read_bytes()
+    (tmp_path / "a.tar").write_bytes(archive[:600])
     with pytest.raises(UserError, match=r"a.tar: "):
         ImageFiles.from_path(tmp_path / "a.tar").open("y/1.png", "here")
 

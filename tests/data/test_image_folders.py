@@ -68,7 +68,7 @@ def test_class_without_a_supported_image_is_an_error_or_reported(folder):
     (folder / "eel").mkdir()  # an empty folder is no error
     assert names(folder) == PLAIN
     (folder / "eel" / "1.heic").write_bytes(b"x")
-    with pytest.raises(UserError, match=r"eel: none of its files is a supported image: 1 .heic .*JPEG.*on_bad"):
+    with pytest.raises(UserError, match=r"eel: none of its files is a supported image: 1 .heic .*JPEG.*--data.on-bad"):
         names(folder)
     images = list_image_folders(folder, "skip")
     assert len(images.files) == 6

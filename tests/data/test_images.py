@@ -52,7 +52,7 @@ def test_folder_names_are_classes_and_images_have_one_size(folder):
 
 def test_bad_images_are_an_error_or_skipped(folder):
     (folder / "cat" / "9.png").write_bytes(b"no image")
-    with pytest.raises(UserError, match=r"9.png: not a readable image .*on_bad"):
+    with pytest.raises(UserError, match=r"9.png: not a readable image .*--data.on-bad"):
         read_images(folder, ImagesConfig())
     images = read_images(folder, ImagesConfig(on_bad="skip"))
     assert len(images) == 6

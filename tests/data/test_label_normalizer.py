@@ -28,62 +28,62 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def of_folders(folder: Path) -> Sequence[str]:
+def labels_of_folders(folder: Path) -> Sequence[str]:
     for name in BOTH:
         (folder / "all" / name).mkdir(parents=True)
         Image.new("L", (4, 4)).save(folder / "all" / name / "1.png")
     return read_images(folder / "all", ImagesConfig()).labels
 
 
-def of_image_list(folder: Path) -> Sequence[str]:
+def labels_of_image_list(folder: Path) -> Sequence[str]:
     Image.new("L", (4, 4)).save(folder / "1.png")
     path = write(folder / "list.tsv", "".join(f"1.png\t{label}\n" for label in BOTH))
     return read_images(path, ImagesConfig()).labels
 
 
-def of_texts(folder: Path) -> Sequence[str]:
+def labels_of_texts(folder: Path) -> Sequence[str]:
     path = write(folder / "a.tsv", "".join(f"{TWO}\t{label}\n" for label in BOTH))
     pairs = read_labeled(LabeledConfig(), path, "train")
     assert pairs.sources == [TWO, TWO]
     return pairs.targets
 
 
-def of_columns(folder: Path) -> Sequence[str]:
+def labels_of_columns(folder: Path) -> Sequence[str]:
     sentences = read_tagged(write(folder / "a.conll", f"{TWO} {ONE}\n\n{TWO} {TWO}\n"), TaggedConfig())
     assert sentences.tokens == ((TWO,), (TWO,))
     return [tag for tags in sentences.tags for tag in tags]
 
 
-def of_tag_lists(folder: Path) -> Sequence[str]:
+def labels_of_tag_lists(folder: Path) -> Sequence[str]:
     line = json.dumps({"tokens": [TWO, TWO], "tags": BOTH})
     return read_tagged(write(folder / "a.jsonl", line), TaggedConfig()).tags[0]
 
 
-def of_boxes(folder: Path, name: str, content: str) -> Sequence[str]:
+def labels_of_boxes(folder: Path, name: str, content: str) -> Sequence[str]:
     Image.new("L", (16, 16)).save(folder / "1.png")
     return read_boxes(write(folder / name, content), folder, BoxesConfig()).items[0].labels
 
 
-def of_box_table(folder: Path) -> Sequence[str]:
+def labels_of_box_table(folder: Path) -> Sequence[str]:
     rows = "".join(f"1.png,1,1,4,4,{label}\n" for label in BOTH)
-    return of_boxes(folder, "boxes.csv", f"file,x,y,width,height,label\n{rows}")
+    return labels_of_boxes(folder, "boxes.csv", f"file,x,y,width,height,label\n{rows}")
 
 
-def of_box_lines(folder: Path) -> Sequence[str]:
+def labels_of_box_lines(folder: Path) -> Sequence[str]:
     boxes = [{"x": 1, "y": 1, "width": 4, "height": 4, "label": label} for label in BOTH]
-    return of_boxes(folder, "boxes.jsonl", json.dumps({"file": "1.png", "boxes": boxes}))
+    return labels_of_boxes(folder, "boxes.jsonl", json.dumps({"file": "1.png", "boxes": boxes}))
 
 
-def of_coco(folder: Path) -> Sequence[str]:
+def labels_of_coco(folder: Path) -> Sequence[str]:
     content = {
         "images": [{"id": 0, "file_name": "1.png"}],
         "categories": [{"id": i, "name": name} for i, name in enumerate(BOTH)],
         "annotations": [{"image_id": 0, "category_id": i, "bbox": [1, 1, 4, 4]} for i in range(2)],
     }
-    return of_boxes(folder, "boxes.json", json.dumps(content))
+    return labels_of_boxes(folder, "boxes.json", json.dumps(content))
 
 
-def of_event_table(folder: Path) -> Sequence[str]:
+def labels_of_event_table(folder: Path) -> Sequence[str]:
     wavfile.write(folder / "a.wav", 8000, np.zeros(8000, np.int16))
     rows = "".join(f"a.wav,0.{i},0.1,{label}\n" for i, label in enumerate(BOTH))
     path = write(folder / "events.csv", f"file,onset,duration,label\n{rows}")
@@ -92,15 +92,24 @@ def of_event_table(folder: Path) -> Sequence[str]:
     return [event.label for event in sounds.load(0)[1]]
 
 
-def of_recordings(folder: Path) -> Sequence[str]:
+def labels_of_recordings(folder: Path) -> Sequence[str]:
     arrays = {"samples": np.zeros(30, np.int16), "offsets": [0, 10, 20, 30], "index": [0, 5, 10], "sample_rate": 8000}
     np.savez(folder / "a.npz", label=[*BOTH, ONE], **arrays)
     return read_recordings(folder / "a.npz", 10).labels[:2]
 
 
 READERS = (
-    *(of_folders, of_image_list, of_texts, of_columns, of_tag_lists, of_box_table, of_box_lines, of_coco),
-    *(of_event_table, of_recordings),
+    *(
+        labels_of_folders,
+        labels_of_image_list,
+        labels_of_texts,
+        labels_of_columns,
+        labels_of_tag_lists,
+        labels_of_box_table,
+        labels_of_box_lines,
+        labels_of_coco,
+    ),
+    *(labels_of_event_table, labels_of_recordings),
 )
 
 

@@ -73,7 +73,7 @@ def test_unknown_label_is_an_error_with_its_line_or_skipped():
 
     def encode(names: str, on_bad: OnBad) -> tuple[list[int], list[int]]:
         location = {"where": pairs.where, "origin": pairs.origin}
-        return Labels(tuple(names)).encode(pairs.targets, on_bad, **location, what=("label", "text"))
+        return Labels(tuple(names)).encode(pairs.targets, on_bad, **location, nouns=("label", "text"))
 
     with pytest.raises(UserError, match=r"t.tsv, line 2: label 'c' does not occur in the training texts \(a, b\)"):
         encode("ab", "error")

@@ -1,4 +1,4 @@
-"""Raw lines of plain and gzip files, and messages about unreadable files."""
+"""Raw lines of plain and compressed files, and messages about unreadable files."""
 
 import gzip
 import os

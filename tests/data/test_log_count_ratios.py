@@ -16,8 +16,8 @@ TEXTS = [text.split() for text in SENTENCES]
 CLASSES = [0, 1, 2, 2, 1, 0]
 FEATURES: dict[str, list[Callable[[list[str]], set[str]]]] = {
     "words": [set],
-    "pairs": [set, lambda row: {f"{a} {b}" for a, b in pairwise(row)}],
-    "beginnings": [
+    "bigrams": [set, lambda row: {f"{a} {b}" for a, b in pairwise(row)}],
+    "prefixes": [
         set,
         lambda row: {word[:5] for word in row if len(word) > 5},
         lambda row: {f"{a[:5]} {b[:5]}" for a, b in pairwise(row)},
@@ -44,7 +44,7 @@ def count(rows: list[list[str]], classes: list[int], kinds: FeatureKinds) -> Log
     return LogCountRatios.from_texts(rows, classes, num_classes=3, kinds=kinds)
 
 
-@pytest.mark.parametrize("kinds", ["words", "pairs", "beginnings"])
+@pytest.mark.parametrize("kinds", ["words", "bigrams", "prefixes"])
 @pytest.mark.parametrize("text", ["a fine filmmaker", "a a a", "so new this is fine", "fine films a fine films"])
 def test_sum_of_ratios_is_naive_bayes(text, kinds):
     ratios = count(TEXTS, CLASSES, kinds).compute(text.split()).sum(0)
@@ -52,15 +52,15 @@ def test_sum_of_ratios_is_naive_bayes(text, kinds):
     np.testing.assert_allclose(ratios, np.stack(expected), atol=1e-6)
 
 
-@pytest.mark.parametrize("kinds", ["words", "pairs", "beginnings"])
+@pytest.mark.parametrize("kinds", ["words", "bigrams", "prefixes"])
 @pytest.mark.parametrize("out", range(6))
 def test_leave_one_out_equals_counts_without_the_text(out, kinds):
     others = [i for i in range(6) if i != out]
     without = count([TEXTS[i] for i in others], [CLASSES[i] for i in others], kinds)
-    whole = count(TEXTS, CLASSES, kinds)
-    ratios = whole.compute(TEXTS[out], CLASSES[out])
+    all_counts = count(TEXTS, CLASSES, kinds)
+    ratios = all_counts.compute(TEXTS[out], CLASSES[out])
     np.testing.assert_allclose(ratios, without.compute(TEXTS[out]), atol=1e-6)
-    assert not np.allclose(ratios, whole.compute(TEXTS[out]))
+    assert not np.allclose(ratios, all_counts.compute(TEXTS[out]))
 
 
 def test_repeated_feature_counts_at_its_first_occurrence():
@@ -70,13 +70,13 @@ def test_repeated_feature_counts_at_its_first_occurrence():
 
 
 def test_saved_counts_are_the_same_and_damaged_ones_are_refused(tmp_path):
-    path, whole = tmp_path / "opinions.npz", count(TEXTS, CLASSES, "pairs")
-    whole.save(path)
-    again = LogCountRatios.load(path, "pairs", 3)
-    np.testing.assert_array_equal(again.compute(TEXTS[2], 2), whole.compute(TEXTS[2], 2))
-    with pytest.raises(UserError, match=r"opinions.npz: damaged, or of another version: .* 2 classes"):
-        LogCountRatios.load(path, "pairs", 2)
-    with pytest.raises(UserError, match=r"opinions.npz: damaged"):
+    path, all_counts = tmp_path / "naive_bayes.npz", count(TEXTS, CLASSES, "bigrams")
+    all_counts.save(path)
+    again = LogCountRatios.load(path, "bigrams", 3)
+    np.testing.assert_array_equal(again.compute(TEXTS[2], 2), all_counts.compute(TEXTS[2], 2))
+    with pytest.raises(UserError, match=r"naive_bayes.npz: damaged, or of another version: .* 2 classes"):
+        LogCountRatios.load(path, "bigrams", 2)
+    with pytest.raises(UserError, match=r"naive_bayes.npz: damaged"):
         LogCountRatios.load(path, "words", 3)
     content = dict(np.load(path))
     for change in (
@@ -87,11 +87,11 @@ def test_saved_counts_are_the_same_and_damaged_ones_are_refused(tmp_path):
         {"kind": np.array(["yes"], dtype=object)},
     ):
         np.savez(path, **(content | change))
-        with pytest.raises(UserError, match=r"opinions.npz: damaged"):
-            LogCountRatios.load(path, "pairs", 3)
+        with pytest.raises(UserError, match=r"naive_bayes.npz: damaged"):
+            LogCountRatios.load(path, "bigrams", 3)
     path.write_bytes(b"PK\x03\x04")
-    with pytest.raises(UserError, match=r"opinions.npz: damaged"):
-        LogCountRatios.load(path, "pairs", 3)
+    with pytest.raises(UserError, match=r"naive_bayes.npz: damaged"):
+        LogCountRatios.load(path, "bigrams", 3)
     path.unlink()
-    with pytest.raises(UserError, match=r"opinions.npz is missing"):
-        LogCountRatios.load(path, "pairs", 3)
+    with pytest.raises(UserError, match=r"naive_bayes.npz is missing"):
+        LogCountRatios.load(path, "bigrams", 3)

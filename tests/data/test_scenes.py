@@ -23,7 +23,7 @@ from regard.errors import UserError
 NAMES = ("bag", "eel", "shoe")
 
 
-def make(split="train", seed=1, **settings) -> SceneDataset:
+def make_dataset(split="train", seed=1, **settings) -> SceneDataset:
     """Return scenes of images of 2 x 3 pixels with the constant value 10 (class + 1)."""
     numbers = [0, 1, 2, 0, 1, 2, 2]
     pixels = np.stack([np.full((1, 2, 3), 10 * (number + 1), np.uint8) for number in numbers])
@@ -32,17 +32,20 @@ def make(split="train", seed=1, **settings) -> SceneDataset:
 
 
 def test_scenes_depend_on_seed_split_and_number_alone():
-    first, second = make(), make()
+    first, second = make_dataset(), make_dataset()
     for index in (5, 3, 5):
         assert first.scene(index) == second.scene(index)
         assert np.array_equal(first.canvas(index), second.canvas(index))
-    firsts = [[source.text(i) for i in range(30)] for source in (make(), make(seed=2), make(split="test"))]
+    firsts = [
+        [source.text(i) for i in range(30)]
+        for source in (make_dataset(), make_dataset(seed=2), make_dataset(split="test"))
+    ]
     assert firsts[0] != firsts[1]
     assert firsts[0] != firsts[2]
 
 
 def test_epochs_have_new_scenes_and_tests_the_same():
-    train, val, test = (make(split, scenes=7, test_scenes=5) for split in ("train", "val", "test"))
+    train, val, test = (make_dataset(split, epoch_size=7, test_size=5) for split in ("train", "val", "test"))
     assert list(train.epoch(2)) == list(range(14, 21))
     assert list(val.epoch(0)) == list(val.epoch(4)) == [0, 1, 2]
     assert list(test.epoch(0)) == [0, 1, 2, 3, 4]
@@ -51,7 +54,7 @@ def test_epochs_have_new_scenes_and_tests_the_same():
 @pytest.mark.parametrize("sides", [(1, 2, 2), (2, 2, 4), (2, 1, 1)])
 def test_canvas_agrees_with_items_and_text(sides):
     rows, columns, most = sides
-    scenes = make(rows=rows, columns=columns, most=most)
+    scenes = make_dataset(rows=rows, columns=columns, most=most)
     has_relation = set()
     for index in range(200):
         scene, canvas = scenes.scene(index), scenes.canvas(index)
@@ -129,8 +132,10 @@ def test_captions_of_the_users_images(tmp_path, ending):
     train, val, labels = load_training_canvases(ScenesConfig(train=str(file), val_share=0.25), seed=1)
     assert labels is None
     assert (len(train.epoch(0)), len(val.epoch(0))) == (3, 1)
-    whole = {(train.text(i), int(train.canvas(i).max())) for i in range(3)} | {(val.text(0), int(val.canvas(0).max()))}
-    assert whole == {("a red cat", 50), ("two dogs", 100), ("again", 50), ("and again", 100)}
+    texts_and_maxima = {(train.text(i), int(train.canvas(i).max())) for i in range(3)} | {
+        (val.text(0), int(val.canvas(0).max()))
+    }
+    assert texts_and_maxima == {("a red cat", 50), ("two dogs", 100), ("again", 50), ("and again", 100)}
 
 
 def test_bad_captions_are_reported_with_their_line(tmp_path):

@@ -20,14 +20,14 @@ from regard.system import files
 TONE = np.sin(np.arange(3000) / 7) * 0.9
 
 
-def samples_of(path, sample_rate):
+def read_samples(path, sample_rate):
     """Read the samples of a file, which must have no notes."""
     samples, notes = read_sound(path, sample_rate)
     assert notes == SoundNotes()
     return samples
 
 
-def by_scipy(path, sample_rate):
+def read_with_scipy(path, sample_rate):
     """Read a WAV file with scipy, as a reference."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", wavfile.WavFileWarning)  # about chunks without samples
@@ -46,7 +46,7 @@ def by_scipy(path, sample_rate):
 def test_wav_equals_scipy(tmp_path, subtype, rate, channels):
     samples = np.stack([TONE * (1 + i) / channels for i in range(channels)], -1)
     soundfile.write(tmp_path / "a.wav", samples, rate, subtype=subtype)
-    np.testing.assert_array_equal(samples_of(tmp_path / "a.wav", 8000), by_scipy(tmp_path / "a.wav", 8000))
+    np.testing.assert_array_equal(read_samples(tmp_path / "a.wav", 8000), read_with_scipy(tmp_path / "a.wav", 8000))
 
 
 PACKED = [("FLAC", None, 0), ("OGG", "VORBIS", 3000), ("OGG", "OPUS", 9000), ("MP3", None, 3000), ("CAF", "ALAC_16", 0)]
@@ -59,7 +59,7 @@ def test_other_formats_are_recognized_by_content(tmp_path, form, subtype, bound)
         kind = subtype if name == form else None
         soundfile.write(tmp_path / "a", (TONE * 32767).astype(np.int16), 8000, format=name, subtype=kind)
         (tmp_path / "a").rename(tmp_path / f"{name}.raw")
-    packed, wav = (samples_of(tmp_path / f"{name}.raw", 8000).astype(int) for name in (form, "WAV"))
+    packed, wav = (read_samples(tmp_path / f"{name}.raw", 8000).astype(int) for name in (form, "WAV"))
     assert len(packed) == len(wav)
     assert np.abs(packed - wav).max() <= bound
 
@@ -69,21 +69,21 @@ def test_other_formats_are_recognized_by_content(tmp_path, form, subtype, bound)
 def test_samples_do_not_depend_on_the_size_of_blocks(tmp_path, monkeypatch, form, rate):
     sound = np.random.default_rng(5).uniform(-0.9, 0.9, (30_000, 2)) * np.linspace(0, 1, 30_000)[:, None]
     soundfile.write(tmp_path / "a", sound, 44_100, format=form)
-    whole = samples_of(tmp_path / "a", rate)
+    expected = read_samples(tmp_path / "a", rate)
     for size in (100, 4_999):
         monkeypatch.setattr(sound_files, "_BLOCK", size)
-        np.testing.assert_array_equal(samples_of(tmp_path / "a", rate), whole)
+        np.testing.assert_array_equal(read_samples(tmp_path / "a", rate), expected)
 
 
 def test_mp3_without_a_stated_length_is_read_completely(tmp_path):
-    """Its first frames are short, from which libsndfile underestimates the length."""
+    """The first frames are short, from which libsndfile underestimates the length."""
     sound = np.random.default_rng(5).normal(0, 0.2, 400_000) * np.repeat([0.001, 1], 200_000)
     out = io.BytesIO()
     soundfile.write(out, sound, 44_100, format="MP3", bitrate_mode="VARIABLE")
     content = out.getvalue()
     assert b"Xing" in content[:417]
     (tmp_path / "a.mp3").write_bytes(content[417:])
-    samples = samples_of(tmp_path / "a.mp3", 44_100)
+    samples = read_samples(tmp_path / "a.mp3", 44_100)
     assert abs(len(samples) - 400_000) < 5_000
     assert np.abs(samples[350_000:]).mean() > 1_000
 
@@ -159,16 +159,16 @@ def test_truncated_file_is_read_up_to_there_with_a_note(tmp_path, form):
     assert 100_000 < len(samples) < 300_000
     assert "truncated" in notes.cut_off
     (tmp_path / "a").write_bytes(out.getvalue())
-    assert len(samples_of(tmp_path / "a", 8000)) == 300_000
+    assert len(read_samples(tmp_path / "a", 8000)) == 300_000
 
 
 def test_samples_before_an_error_do_not_depend_on_the_size_of_blocks(tmp_path, monkeypatch):
     soundfile.write(tmp_path / "a", np.random.default_rng(5).normal(0, 0.2, 300_000), 8000, format="FLAC")
     (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes()[:-3000])
-    whole, notes = read_sound(tmp_path / "a", 8000)
-    assert f"a: damaged or truncated after {len(whole):,} samples (" in notes.cut_off
+    expected, notes = read_sound(tmp_path / "a", 8000)
+    assert f"a: damaged or truncated after {len(expected):,} samples (" in notes.cut_off
     monkeypatch.setattr(sound_files, "_BLOCK", 5000)
-    np.testing.assert_array_equal(read_sound(tmp_path / "a", 8000)[0], whole)
+    np.testing.assert_array_equal(read_sound(tmp_path / "a", 8000)[0], expected)
 
 
 @pytest.mark.parametrize("sizes", [(0, 0), (0xFFFF_FFFF, 0), (0xFFFF_FFFF, 0xFFFF_FFFF), (0, 0xFFFF_FFFF), (8, 0)])
@@ -176,9 +176,9 @@ def test_unfinished_wav_is_read_completely(tmp_path, sizes):
     soundfile.write(tmp_path / "a.wav", TONE, 8000)
     content = (tmp_path / "a.wav").read_bytes()
     size, stated = (number.to_bytes(4, "little") for number in sizes)
-    whole = samples_of(tmp_path / "a.wav", 8000)
+    expected = read_samples(tmp_path / "a.wav", 8000)
     (tmp_path / "a.wav").write_bytes(content[:4] + size + content[8:40] + stated + content[44:])
-    np.testing.assert_array_equal(samples_of(tmp_path / "a.wav", 8000), whole)
+    np.testing.assert_array_equal(read_samples(tmp_path / "a.wav", 8000), expected)
     (tmp_path / "a.wav").write_bytes(content[:4] + size + content[8:40] + bytes(4))
     with pytest.raises(UserError, match=r"a.wav: contains no samples"):
         read_sound(tmp_path / "a.wav", 8000)
@@ -194,7 +194,7 @@ def test_flac_of_a_streaming_writer_is_read_completely(tmp_path):
     soundfile.write(tmp_path / "a.flac", TONE, 8000)
     content = (tmp_path / "a.flac").read_bytes()
     (tmp_path / "a.flac").write_bytes(with_stated_length(content, 0))
-    assert len(samples_of(tmp_path / "a.flac", 8000)) == 3000
+    assert len(read_samples(tmp_path / "a.flac", 8000)) == 3000
     (tmp_path / "a.flac").write_bytes(with_stated_length(content, 1 << 31))
     with pytest.raises(UserError, match=r"a.flac: states 2,147,483,648 samples, more than the limit of 536,870,912"):
         read_sound(tmp_path / "a.flac", 8000)
@@ -225,7 +225,7 @@ def test_samples_that_are_not_finite_are_refused(tmp_path):
 def test_samples_of_small_files_are_limited(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_MAX_FILE_MIB", "1")
     soundfile.write(tmp_path / "a.flac", np.zeros(500_000), 8000)
-    assert len(samples_of(tmp_path / "a.flac", 8000)) == 500_000
+    assert len(read_samples(tmp_path / "a.flac", 8000)) == 500_000
     with pytest.raises(
         UserError, match=r"a.flac: states 500,000 samples, more than the limit of 349,525 .*REGARD_MAX_FILE_MIB"
     ):
@@ -239,7 +239,7 @@ def test_samples_of_small_files_are_limited(tmp_path, monkeypatch):
 def test_limit_depends_on_the_size_of_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_DEFAULT_MIB", 1)
     soundfile.write(tmp_path / "a.wav", np.zeros(700_000), 8000)
-    assert len(samples_of(tmp_path / "a.wav", 48_000)) == 4_200_000
+    assert len(read_samples(tmp_path / "a.wav", 48_000)) == 4_200_000
     monkeypatch.setenv("REGARD_MAX_FILE_MIB", "1")
     with pytest.raises(
         UserError, match=r"a.wav: states 700,000 samples, more than the limit of 87,381 .*REGARD_MAX_FILE_MIB"
@@ -253,5 +253,5 @@ def test_sound_through_a_pipe_is_that_of_the_file(tmp_path, form):
     os.mkfifo(tmp_path / "pipe")
     thread = Thread(target=lambda: (tmp_path / "pipe").write_bytes((tmp_path / "a").read_bytes()))
     thread.start()
-    np.testing.assert_array_equal(samples_of(tmp_path / "pipe", 8000), samples_of(tmp_path / "a", 8000))
+    np.testing.assert_array_equal(read_samples(tmp_path / "pipe", 8000), read_samples(tmp_path / "a", 8000))
     thread.join()

@@ -269,7 +269,7 @@ def test_config_reports_a_number_out_of_range(name, value):
     ],
 )
 def test_config_reports_an_invalid_choice(setting, message):
-    """In a separate process: here, types of arguments are checked before the config can."""
+    """Run in a separate process, because in this one argument types are checked before the config can check them."""
     code = f"from regard.data.config import PairsConfig, TokenizerConfig; {setting}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert message in done.stderr.splitlines()[-1]

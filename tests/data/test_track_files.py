@@ -57,7 +57,7 @@ def test_ids_are_sorted_as_numbers_before_strings():
 )
 def test_bad_lines_are_an_error_or_skipped(tmp_path, line, message):
     (tmp_path / "a.txt").write_bytes(f"0 1 2 3\n{line}\n".encode(errors="surrogateescape"))
-    with pytest.raises(UserError, match=rf"a.txt, line 2: .*{message}.* `on_bad` = skip"):
+    with pytest.raises(UserError, match=rf"a.txt, line 2: .*{message}.* --data.on-bad skip"):
         read_frames(tmp_path / "a.txt")
     frames, skipped = read_frames(tmp_path / "a.txt", "skip")
     assert frames == {0.0: {"1": (2.0, 3.0)}}

@@ -11,7 +11,19 @@ from regard.decode.beam import beam, stable_topk
 from regard.decode.greedy import greedy
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.stepper import score
-from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, Prefixes, TreeStepper, generated, padded, same, texts
+from tests.decode.toys import (
+    BOS,
+    EOS,
+    IDS,
+    PAD,
+    HashStepper,
+    Prefixes,
+    TreeStepper,
+    generated_ids,
+    is_equal,
+    padded,
+    token_lists,
+)
 
 SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5], [4, 6, 4, 4], [7, 5, 6]]
 
@@ -72,9 +84,9 @@ def test_beam_finds_the_best_of_all_outputs_when_it_is_wide_enough(alpha: float,
         assert len(expected) == 121
         # At most 27 hypotheses of 3 tokens are live, each with 4 continuations.
         (results,) = beam(stepper, source, beam=121, max_length=4, length_penalty=alpha, n_best=121, **IDS)
-        assert same([results], [expected])
+        assert is_equal([results], [expected])
         (few,) = beam(stepper, source, beam=108, max_length=4, length_penalty=alpha, n_best=3, **IDS)
-        assert same([few], [expected[:3]])
+        assert is_equal([few], [expected[:3]])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0, 3.0])
@@ -91,7 +103,7 @@ def test_beam_stops_early_only_if_further_steps_cannot_change_the_result(width: 
         plain_beam(stepper, padded([sentence]), width=width, most=limit, alpha=alpha, n_best=n_best)
         for sentence, limit in zip(SENTENCES, most, strict=True)
     ]
-    assert same(results, expected)
+    assert is_equal(results, expected)
 
 
 def test_beam_stops_as_soon_as_no_hypothesis_can_beat_the_finished_ones() -> None:
@@ -115,7 +127,7 @@ def test_beam_ends_each_sentence_by_its_own_maximal_length() -> None:
 def test_beam_ends_when_no_hypothesis_is_left() -> None:
     stepper = TreeStepper({(): {4: 0.7, 5: 0.3}, (4,): {PAD: 1.0}}, vocab=6)
     results = beam(stepper, padded([[4]]), beam=3, max_length=5, n_best=3, **IDS)
-    assert texts(results) == [[[5]]]
+    assert token_lists(results) == [[[5]]]
     assert len(stepper.inputs) == 2
 
 
@@ -133,7 +145,7 @@ def test_beam_moves_the_source_memory_only_when_sentences_finish(monkeypatch: py
 def test_beam_continues_while_a_longer_output_may_score_better() -> None:
     tree = {(): {EOS: 0.5, 4: 0.4, 5: 0.1}, (4,): {4: 1.0}, (4, 4): {4: 1.0}, (4, 4, 4): {EOS: 1.0}}
     results = beam(TreeStepper(tree, vocab=6), padded([[4]]), beam=2, max_length=9, n_best=2, **IDS)
-    assert texts(results) == [[[4, 4, 4], []]]
+    assert token_lists(results) == [[[4, 4, 4], []]]
     assert results[0][0].score == pytest.approx(math.log(0.4) / 4, rel=1e-5)
     assert results[0][1].score == pytest.approx(math.log(0.5), rel=1e-5)
 
@@ -151,7 +163,7 @@ def test_beam_of_two_wins_where_greedy_fails() -> None:
     assert first.tokens == [4, 6]
     assert first.log_prob == pytest.approx(math.log(0.6 * 0.35 * 0.9), rel=1e-5)
     results = beam(stepper, padded([[4]]), beam=2, max_length=6, length_penalty=0.0, n_best=2, **IDS)
-    assert texts(results) == [[[5, 6], [4, 6]]]
+    assert token_lists(results) == [[[5, 6], [4, 6]]]
     assert [hypothesis.log_prob for hypothesis in results[0]] == pytest.approx(
         [math.log(0.36), math.log(0.6 * 0.35 * 0.9)], rel=1e-5
     )
@@ -161,14 +173,14 @@ def test_finished_hypotheses_take_no_place_in_the_beam() -> None:
     # One of the two most likely first tokens ends; 4 and 5 must both stay live, as 5 leads to the best output.
     tree = {(): {EOS: 0.4, 4: 0.35, 5: 0.25}, (4,): {6: 0.5, 7: 0.5}, (5,): {6: 1.0}, (5, 6): {EOS: 1.0}}
     results = beam(TreeStepper(tree, vocab=8), padded([[4]]), beam=2, max_length=5, n_best=2, **IDS)
-    assert texts(results)[0][0] == [5, 6]
+    assert token_lists(results)[0][0] == [5, 6]
 
 
 def test_ends_outside_the_beam_do_not_count() -> None:
     # EOS is third, so it is outside a beam of two, though four candidates are selected.
     tree = {(): {4: 0.5, 5: 0.3, EOS: 0.2}, (4,): {4: 1.0}, (5,): {5: 1.0}}
     results = beam(TreeStepper(tree, vocab=8), padded([[4]]), beam=2, max_length=9, n_best=2, **IDS)
-    assert texts(results) == [[[4, 4], [5, 5]]]
+    assert token_lists(results) == [[[4, 4], [5, 5]]]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
@@ -184,17 +196,17 @@ def test_beam_of_one_equals_greedy(alpha: float) -> None:
 def test_beam_of_a_batch_equals_one_by_one_and_works_on_live_rows_only(alpha, device) -> None:
     most = [7, 3, 12, 1, 12, 5]
     settings = {"beam": 3, "n_best": 3, "length_penalty": alpha, **IDS}
-    together = HashStepper(11, spread=4)
-    results = beam(together, padded(SENTENCES, device), max_length=most, **settings)
-    alone, rows = [], [0] * 12
+    batched = HashStepper(11, spread=4)
+    results = beam(batched, padded(SENTENCES, device), max_length=most, **settings)
+    single, rows = [], [0] * 12
     for sentence, limit in zip(SENTENCES, most, strict=True):
         stepper = HashStepper(11, spread=4)
-        alone += beam(stepper, padded([sentence], device), max_length=limit, **settings)
+        single += beam(stepper, padded([sentence], device), max_length=limit, **settings)
         for step, count in enumerate(stepper.rows):
             rows[step] += count
-    assert same(results, alone)
-    assert together.rows == [count for count in rows if count]
-    assert len(set(together.rows)) > 3
+    assert is_equal(results, single)
+    assert batched.rows == [count for count in rows if count]
+    assert len(set(batched.rows)) > 3
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
@@ -208,10 +220,10 @@ def test_n_best_are_sorted_unique_and_as_probable_as_rescoring_says(alpha: float
         assert [hypothesis.score for hypothesis in hypotheses] == sorted(
             (hypothesis.score for hypothesis in hypotheses), reverse=True
         )
-        targets = [generated(hypothesis) for hypothesis in hypotheses]
-        again = score(stepper, padded([sentence] * 5), targets=targets, bos=BOS).tolist()
-        assert [hypothesis.log_prob for hypothesis in hypotheses] == pytest.approx(again, rel=1e-5)
-        expected = [log_prob / len(target) ** alpha for log_prob, target in zip(again, targets, strict=True)]
+        targets = [generated_ids(hypothesis) for hypothesis in hypotheses]
+        rescored = score(stepper, padded([sentence] * 5), targets=targets, bos=BOS).tolist()
+        assert [hypothesis.log_prob for hypothesis in hypotheses] == pytest.approx(rescored, rel=1e-5)
+        expected = [log_prob / len(target) ** alpha for log_prob, target in zip(rescored, targets, strict=True)]
         assert [hypothesis.score for hypothesis in hypotheses] == pytest.approx(expected, rel=1e-5)
         assert not {PAD, BOS, EOS} & {token for hypothesis in hypotheses for token in hypothesis.tokens}
         ends |= {hypothesis.finished for hypothesis in hypotheses}
@@ -224,7 +236,7 @@ def test_smaller_n_best_is_a_prefix_of_a_larger_one() -> None:
     more = beam(stepper, padded(SENTENCES), n_best=4, **settings)
     for n_best in (1, 2, 3):
         results = beam(stepper, padded(SENTENCES), n_best=n_best, **settings)
-        assert same(results, [hypotheses[:n_best] for hypotheses in more])
+        assert is_equal(results, [hypotheses[:n_best] for hypotheses in more])
 
 
 @pytest.mark.parametrize("most", [1, 2, 6])
@@ -244,7 +256,7 @@ def test_beam_wider_than_the_vocabulary_returns_every_output() -> None:
     # The ids 3 (EOS) and 4 are allowed: outputs of at most 3 tokens are EOS, 4 EOS, 4 4 EOS, 4 4 4.
     results = beam(HashStepper(5), padded([[1], [4]]), beam=9, max_length=3, n_best=7, banned=(0, 1, 2), bos=2, eos=3)
     outputs = [[], [4], [4, 4], [4, 4, 4]]
-    assert [sorted(sentence) for sentence in texts(results)] == [outputs, outputs]
+    assert [sorted(sentence) for sentence in token_lists(results)] == [outputs, outputs]
 
 
 def test_equal_scores_go_to_the_earlier_beam_then_the_lower_id() -> None:
@@ -252,7 +264,7 @@ def test_equal_scores_go_to_the_earlier_beam_then_the_lower_id() -> None:
     even = dict.fromkeys(range(vocab), 1 / vocab)
     tree = {(): even, (0,): even, (1,): even, (0, 0): even, (0, 1): even}
     results = beam(TreeStepper(tree, vocab=vocab), padded([[4]]), beam=2, bos=BOS, eos=EOS, max_length=3, n_best=2)
-    assert texts(results) == [[[0, 0, 0], [0, 0, 1]]]
+    assert token_lists(results) == [[[0, 0, 0], [0, 0, 1]]]
 
 
 @given(

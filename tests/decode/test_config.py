@@ -46,7 +46,7 @@ def test_config_refuses(change: dict, message: str) -> None:
         ({"temperature": 1001.0}, "temperature must be from 0 to 1,000, got 1001.0"),
         ({"top_p": 1e-300}, "top_p must be from 1e-06 to 1, got 1e-300"),
         ({"top_k": 0}, "top_k must be from 1 to"),
-        ({"draws": 10**13}, "draws must be from 0 to 1,000,000,000,000, got 10000000000000"),
+        ({"seed": 10**13}, "seed must be from 0 to 1,000,000,000,000, got 10000000000000"),
     ],
 )
 def test_sampling_config_refuses(config: type, change: dict, message: str) -> None:

@@ -5,7 +5,18 @@ import torch
 
 from regard.decode.greedy import GeneratedToken, greedy, stream
 from regard.decode.stepper import DecoderState, Stepper, score
-from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, TreeStepper, generated, padded, same, texts
+from tests.decode.toys import (
+    BOS,
+    EOS,
+    IDS,
+    PAD,
+    HashStepper,
+    TreeStepper,
+    generated_ids,
+    is_equal,
+    padded,
+    token_lists,
+)
 
 SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5], [4, 6, 4, 4], [7, 5, 6]]
 
@@ -29,16 +40,16 @@ def test_greedy_takes_the_likeliest_token_at_every_step(device: torch.device) ->
             expected.append(token)
             total += float(log_probs[token])
         ((hypothesis,),) = greedy(stepper, source, max_length=9, length_penalty=0.7, **IDS)
-        assert generated(hypothesis) == expected
+        assert generated_ids(hypothesis) == expected
         assert hypothesis.length == len(expected)
         assert math.isclose(hypothesis.log_prob, total, rel_tol=1e-5)
         assert math.isclose(hypothesis.score, total / len(expected) ** 0.7, rel_tol=1e-5)
 
 
 def test_greedy_of_a_batch_equals_one_by_one_and_works_on_live_rows_only(device: torch.device) -> None:
-    together = HashStepper(11, spread=1.5)
+    batched = HashStepper(11, spread=1.5)
     most = [7, 3, 12, 1, 12, 5]
-    results = greedy(together, padded(SENTENCES, device), max_length=most, **IDS)
+    results = greedy(batched, padded(SENTENCES, device), max_length=most, **IDS)
     alone = []
     rows = [0] * 12
     for sentence, limit in zip(SENTENCES, most, strict=True):
@@ -46,11 +57,11 @@ def test_greedy_of_a_batch_equals_one_by_one_and_works_on_live_rows_only(device:
         alone += greedy(stepper, padded([sentence], device), max_length=limit, **IDS)
         for step, count in enumerate(stepper.rows):
             rows[step] += count
-    assert same(results, alone)
+    assert is_equal(results, alone)
     assert len({hypothesis.length for (hypothesis,) in results}) > 3
-    assert together.rows == [count for count in rows if count]
+    assert batched.rows == [count for count in rows if count]
     limits = torch.tensor(most, device=device)
-    assert same(greedy(HashStepper(11, spread=1.5), padded(SENTENCES, device), max_length=limits, **IDS), alone)
+    assert is_equal(greedy(HashStepper(11, spread=1.5), padded(SENTENCES, device), max_length=limits, **IDS), alone)
 
 
 def test_greedy_log_prob_equals_rescoring() -> None:
@@ -58,24 +69,24 @@ def test_greedy_log_prob_equals_rescoring() -> None:
     source = padded(SENTENCES)
     results = [hypothesis for (hypothesis,) in greedy(stepper, source, max_length=6, **IDS)]
     assert {hypothesis.finished for hypothesis in results} == {True, False}
-    again = score(stepper, source, targets=[generated(hypothesis) for hypothesis in results], bos=BOS)
-    assert again.tolist() == pytest.approx([hypothesis.log_prob for hypothesis in results], rel=1e-5)
+    rescored = score(stepper, source, targets=[generated_ids(hypothesis) for hypothesis in results], bos=BOS)
+    assert rescored.tolist() == pytest.approx([hypothesis.log_prob for hypothesis in results], rel=1e-5)
 
 
 def test_greedy_is_cut_unfinished_at_the_maximum_length() -> None:
     stepper = TreeStepper({(): {4: 0.9, EOS: 0.1}, (4,): {4: 0.9, EOS: 0.1}, (4, 4): {4: 0.9, EOS: 0.1}}, vocab=5)
     ((cut,),) = greedy(stepper, padded([[4]]), max_length=3, **IDS)
     assert (cut.tokens, cut.finished, cut.length) == ([4, 4, 4], False, 3)
-    ((whole,),) = greedy(stepper, padded([[4]]), max_length=4, **IDS)
-    assert (whole.tokens, whole.finished, whole.length) == ([4, 4, 4], True, 4)
-    assert whole.log_prob == pytest.approx(3 * math.log(0.9), rel=1e-5)
-    assert whole.score == pytest.approx(3 * math.log(0.9) / 4, rel=1e-5)
+    ((complete,),) = greedy(stepper, padded([[4]]), max_length=4, **IDS)
+    assert (complete.tokens, complete.finished, complete.length) == ([4, 4, 4], True, 4)
+    assert complete.log_prob == pytest.approx(3 * math.log(0.9), rel=1e-5)
+    assert complete.score == pytest.approx(3 * math.log(0.9) / 4, rel=1e-5)
 
 
 def test_greedy_takes_the_lower_id_of_equal_scores() -> None:
     stepper = TreeStepper({(): {6: 0.25, 4: 0.25, 5: 0.25, EOS: 0.25}, (4,): {6: 0.5, 5: 0.5}}, vocab=7)
-    assert texts(greedy(stepper, padded([[4]]), max_length=5, **IDS)) == [[[]]]
-    assert texts(greedy(stepper, padded([[4]]), bos=BOS, eos=6, max_length=2, banned=(EOS,))) == [[[4, 5]]]
+    assert token_lists(greedy(stepper, padded([[4]]), max_length=5, **IDS)) == [[[]]]
+    assert token_lists(greedy(stepper, padded([[4]]), bos=BOS, eos=6, max_length=2, banned=(EOS,))) == [[[4, 5]]]
 
 
 def test_greedy_never_generates_banned_ids_and_does_not_renormalize() -> None:
@@ -94,9 +105,9 @@ def test_greedy_computes_probabilities_in_float32_when_logits_are_coarser() -> N
     stepper = Coarse(11)
     source = padded(SENTENCES)
     results = [hypothesis for (hypothesis,) in greedy(stepper, source, max_length=6, **IDS)]
-    again = score(stepper, source, targets=[generated(hypothesis) for hypothesis in results], bos=BOS)
-    assert again.dtype == torch.float32
-    assert again.tolist() == pytest.approx([hypothesis.log_prob for hypothesis in results], rel=1e-5)
+    rescored = score(stepper, source, targets=[generated_ids(hypothesis) for hypothesis in results], bos=BOS)
+    assert rescored.dtype == torch.float32
+    assert rescored.tolist() == pytest.approx([hypothesis.log_prob for hypothesis in results], rel=1e-5)
 
 
 def test_greedy_of_an_empty_batch_is_empty() -> None:
@@ -125,7 +136,7 @@ def test_greedy_records_no_gradients_and_leaves_the_mode_as_it_was() -> None:
 def test_stream_yields_the_tokens_of_greedy_step_by_step() -> None:
     stepper = HashStepper(11)
     source = padded(SENTENCES)
-    whole = [hypothesis for (hypothesis,) in greedy(stepper, source, max_length=6, **IDS)]
+    complete = [hypothesis for (hypothesis,) in greedy(stepper, source, max_length=6, **IDS)]
     stepper.rows.clear()
     tokens = [[] for _ in SENTENCES]
     for number, step in enumerate(stream(stepper, source, max_length=6, **IDS), start=1):
@@ -134,7 +145,7 @@ def test_stream_yields_the_tokens_of_greedy_step_by_step() -> None:
         for output in step:
             assert isinstance(output, GeneratedToken)
             tokens[output.sentence].append(output.token)
-    assert tokens == [generated(hypothesis) for hypothesis in whole]
+    assert tokens == [generated_ids(hypothesis) for hypothesis in complete]
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_banned_tokens_are_never_drawn_and_the_window_is_never_exceeded():
     tokens = list(sample(chain, [1] * 9, SampleConfig(length=50), window=5, seed=1, banned=[0, 3]))
     assert set(tokens) == {1, 2}
     assert chain.longest == 5
-    with pytest.raises(ValueError, match="`prompt` must hold at least one token, got none"):
+    with pytest.raises(ValueError, match="prompt must hold at least one token, got none"):
         list(sample(chain, [], SampleConfig(), window=None, seed=1, banned=[]))
 
 

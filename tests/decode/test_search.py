@@ -7,7 +7,7 @@ from regard.attention.masks import Padded
 from regard.decode.beam import beam
 from regard.decode.config import DecodeConfig
 from regard.decode.search import batch_by_length, search
-from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, Prefixes, padded, same
+from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, Prefixes, is_equal, padded
 
 SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5], [4, 6, 4, 4], [7, 5, 6], [5], [4, 4, 4, 4, 7, 7, 7]]
 SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD}
@@ -41,7 +41,7 @@ def test_search_equals_beam_of_each_sentence_in_the_given_order(width: int, devi
         )[0]
         for sentence in SENTENCES
     ]
-    assert same(results, expected)
+    assert is_equal(results, expected)
 
 
 def test_search_batches_sentences_of_similar_length_within_the_budget() -> None:

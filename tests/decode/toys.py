@@ -86,18 +86,18 @@ class TreeStepper:
         return logits, Prefixes(state.sentence, prefix)
 
 
-def texts(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
+def token_lists(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
     return [[hypothesis.tokens for hypothesis in hypotheses] for hypotheses in results]
 
 
-def generated(hypothesis: Hypothesis) -> list[int]:
+def generated_ids(hypothesis: Hypothesis) -> list[int]:
     """Return all generated tokens of a hypothesis, including EOS."""
     return [*hypothesis.tokens, EOS] if hypothesis.finished else hypothesis.tokens
 
 
-def same(first: list[list[Hypothesis]], second: list[list[Hypothesis]]) -> bool:
+def is_equal(first: list[list[Hypothesis]], second: list[list[Hypothesis]]) -> bool:
     """Return True if tokens and `finished` are equal; assert that scores are equal to rounding."""
-    assert texts(first) == texts(second)
+    assert token_lists(first) == token_lists(second)
     flat = [[hypothesis for hypotheses in results for hypothesis in hypotheses] for results in (first, second)]
     for left, right in zip(*flat, strict=True):
         assert left.finished == right.finished

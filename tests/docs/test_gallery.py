@@ -49,7 +49,7 @@ def test_the_command_makes_page_picture_and_index(run, tmp_path):
     assert other.read_text(encoding="utf-8") == "someone else's"
     (capture,) = told(docs / "gallery" / "images.html")["captures"]
     assert capture["title"] == "digits"
-    assert len(capture["scenes"]) == len(PAGES["images"].inputs)
+    assert len(capture["samples"]) == len(PAGES["images"].inputs)
     with Image.open(docs / "gallery" / "images.png") as picture:
         assert picture.size == (1280, 800)
         assert len(picture.convert("RGB").getcolors(1 << 20) or []) > 20, "the picture is blank"
@@ -100,7 +100,7 @@ def test_what_is_committed_is_whole_and_tells_no_folders(name):
     page = GALLERY / f"{name}.html"
     assert page.stat().st_size < 1_200_000
     (capture,) = told(page)["captures"]
-    assert len(capture["scenes"]) >= len(PAGES[name].inputs)
+    assert len(capture["samples"]) >= len(PAGES[name].inputs)
     assert "/" not in capture["title"]
 
 

@@ -175,9 +175,9 @@ def test_positions_without_a_limit_grow_with_the_input() -> None:
 
 def test_inputs_beyond_the_learned_positions_are_refused() -> None:
     engine = prepare("ctranslate2", encoder_decoder(CORES["gelu, learned positions"]))
-    with pytest.raises(ValueError, match="there are 40 learned positions, but position 41 was asked for"):
+    with pytest.raises(ValueError, match="position must be at most 40, the number of learned positions, got 41"):
         engine.search([[4] * 41], config=DecodeConfig(max_length=4), **SPECIAL)
-    with pytest.raises(ValueError, match="there are 40 learned positions, but position 41 was asked for"):
+    with pytest.raises(ValueError, match="position must be at most 40, the number of learned positions, got 41"):
         engine.search([[4] * 40], config=DecodeConfig(max_length=60), **SPECIAL)
 
 
@@ -257,7 +257,7 @@ def test_empty_prompts_and_search_with_a_language_model_are_refused() -> None:
 
 
 def int8_scores() -> list[tuple[bool, float, float]]:
-    """Return for each sentence whether int8 gives the tokens of torch, and the scores of both."""
+    """Return, for each sentence, True if int8 gives the tokens of torch, and the scores of both."""
     model = encoder_decoder()
     engine = prepare("ctranslate2", model, compute_type="int8")
     assert engine.compute_type == "int8"
@@ -310,7 +310,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_converted_is_refused_with_the_reason(name: str) -> None:
+def test_unsupported_models_are_refused_with_the_reason(name: str) -> None:
     core, reason = REFUSED[name]
     assert reason in (refusal_reason("ctranslate2", encoder_decoder(core)) or "")
 

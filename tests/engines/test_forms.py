@@ -1,4 +1,4 @@
-"""Every setting, and whatever is done to a model: an engine answers as torch does, or refuses and says why."""
+"""Settings and edits of models: each engine gives the outputs of torch, or refuses the model with the reason."""
 
 import dataclasses
 import os
@@ -30,7 +30,7 @@ from regard.models.config import ModelConfig, TransformerConfig
 from tests.engines.small import ENGINES, SMALL, VOCAB, Change, check, encoder_decoder, is_close, language_model, outputs
 
 pytestmark = [
-    pytest.mark.usefixtures("unchecked"),
+    pytest.mark.usefixtures("no_shape_checks"),
     pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning"),
 ]
 
@@ -88,12 +88,14 @@ def put(path: str, name: str, value: Any) -> Change:
     return lambda model: setattr(attrgetter(path)(model), name, value() if callable(value) else value)
 
 
-def alter(path: str, change: Callable[[torch.Tensor], Any]) -> Change:
-    def work(model: Any) -> None:
+def modify(path: str, change: Callable[[torch.Tensor], Any]) -> Change:
+    """Return a change of a parameter in place."""
+
+    def apply(model: Any) -> None:
         with torch.no_grad():
             change(model.get_parameter(path))
 
-    return work
+    return apply
 
 
 class Root(nn.Module):
@@ -106,12 +108,12 @@ class Root(nn.Module):
 def set_all(kind: type, **values: Any) -> Change:
     """Return a change that sets attributes of all submodules of a class."""
 
-    def work(model: Any) -> None:
+    def apply(model: Any) -> None:
         for module in model.modules():
             if type(module) is kind:
                 vars(module).update(values)
 
-    return work
+    return apply
 
 
 def share_block(model: Any) -> None:
@@ -138,14 +140,14 @@ def in_inference_mode(*sizes: int) -> nn.Parameter:
         return nn.Parameter(torch.randn(sizes), requires_grad=False)
 
 
-def every_self_attention(model: Any, bias: nn.Module) -> None:
+def set_self_attention_bias(model: Any, bias: nn.Module) -> None:
     for block in (*model.core.encoder, *model.core.decoder):
         block.attention.read.bias = bias
 
 
 FF, NORM, OWN = "core.decoder.1.feedforward", "core.decoder.1.add_cross.norm", "core.encoder.1.attention"
 EDITS: dict[str, tuple[Change, bool]] = {
-    # The change, and whether the compiled engine supports the changed model.
+    # The change, and True if the compiled engine supports the changed model.
     "another eps": (put(NORM, "eps", 40.0), True),
     "another eps of all": (set_all(nn.LayerNorm, eps=9.0), True),
     "no shift of a norm": (put(NORM, "bias", None), True),
@@ -183,7 +185,7 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "a choice with a replaced property": (set_all(Soft, beta=2.0), False),
     "a positional bias in one block": (put("core.encoder.1.attention.read", "bias", lambda: Alibi(2)), False),
     "a positional bias of cross-attention": (put("core.decoder.1.cross.read", "bias", lambda: Alibi(2)), False),
-    "a positional bias for other heads": (lambda model: every_self_attention(model, Alibi(3)), False),
+    "a positional bias for other heads": (lambda model: set_self_attention_bias(model, Alibi(3)), False),
     "other sines": (lambda model: model.core.positions._table.mul_(2), False),
     "sines of another size": (put("core", "positions", lambda: Sinusoidal(14)), False),
     "learned positions of another size": (put("core", "positions", lambda: Learned(30, 13)), False),
@@ -205,13 +207,13 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "one bias for all": (put(f"{FF}.contract", "bias", lambda: nn.Parameter(torch.randn(1))), False),
     "sparse weights": (put(f"{FF}.contract", "weight", lambda: nn.Parameter(torch.randn(12, 20).to_sparse())), False),
     "a norm in place of a map": (put(FF, "contract", lambda: nn.LayerNorm(20)), False),
-    "weights changed in place": (alter(f"{OWN}.query.weight", lambda weight: weight.mul_(1.7)), True),
+    "weights changed in place": (modify(f"{OWN}.query.weight", lambda weight: weight.mul_(1.7)), True),
     "weights replaced": (put(f"{OWN}.query", "weight", lambda: nn.Parameter(torch.randn(12, 12))), True),
     "weights under the same parameter": (put(f"{OWN}.query.weight", "data", lambda: torch.randn(12, 12)), True),
     "weights loaded": (load_weights, True),
     "weights of inference mode": (put(f"{OWN}.query", "weight", lambda: in_inference_mode(12, 12)), True),
-    "NaN among the weights": (alter(f"{FF}.contract.bias", lambda weight: weight.fill_(float("nan"))), False),
-    "infinity among the weights": (alter(f"{FF}.contract.bias", lambda weight: weight[0].fill_(float("inf"))), False),
+    "NaN among the weights": (modify(f"{FF}.contract.bias", lambda weight: weight.fill_(float("nan"))), False),
+    "infinity among the weights": (modify(f"{FF}.contract.bias", lambda weight: weight[0].fill_(float("inf"))), False),
     "double precision": (lambda model: model.double(), False),
     "half precision": (lambda model: model.bfloat16(), False),
     "one weight in half precision": (lambda model: model.core.decoder[0].feedforward.bfloat16(), False),

@@ -28,7 +28,7 @@ from regard.models.readers.tokens import TokenReader
 from regard.models.writers.tokens import TokenWriter
 from tests.engines.small import SMALL, Change, encoder_decoder, language_model, outputs
 
-pytestmark = pytest.mark.usefixtures("unchecked")  # thousands of small models
+pytestmark = pytest.mark.usefixtures("no_shape_checks")  # thousands of small models
 
 
 class Louder:

@@ -63,7 +63,7 @@ def test_torch_supports_every_model_and_auto_selects_a_supported_engine() -> Non
 
 
 def test_unknown_and_unsupported_engines_are_refused() -> None:
-    with pytest.raises(UserError, match="unknown engine 'torhc'; the engines are auto, torch, compiled, ctranslate2"):
+    with pytest.raises(UserError, match="engine must be one of auto, torch, compiled, ctranslate2, got 'torhc'"):
         prepare("torhc", model(RECURRENT))
     with pytest.raises(
         UserError, match=r"engine 'ctranslate2' does not support this model: its core .* Use engine 'torch'"

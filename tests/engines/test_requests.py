@@ -12,13 +12,13 @@ from regard.engines.registry import prepare
 from regard.engines.requests import check_prompts, check_sentences, check_specials
 from tests.engines.small import DECODE, ENGINES, SENTENCES, SMALL, VOCAB, encoder_decoder, language_model
 
-pytestmark = pytest.mark.usefixtures("unchecked")
+pytestmark = pytest.mark.usefixtures("no_shape_checks")
 
 POSITIONS = 14
 LEARNED = dataclasses.replace(SMALL, layers=1, positions="learned", max_positions=POSITIONS)
 MAKERS: dict[str, Any] = {name: partial(prepare, name) for name in ("torch", *ENGINES)}
 OUTSIDE = f"ids must be from 0 to {VOCAB - 1}, got"
-TOO_FEW = f"there are {POSITIONS} learned positions, but position"
+TOO_FEW = f"position must be at most {POSITIONS}, the number of learned positions, got"
 
 
 @pytest.fixture(params=MAKERS)
@@ -45,7 +45,7 @@ def generate(engine: Any, *, prompts: Any = ((5, 6), (7,)), length: int = 4, **c
         ({"eos": -1}, f"{OUTSIDE} -1 in bos, eos, pad"),
         ({"pad": VOCAB}, f"{OUTSIDE} {VOCAB} in bos, eos, pad"),
         ({"eos": BOS}, "eos"),
-        ({"sentences": [[5], [6] * (POSITIONS + 1)]}, f"{TOO_FEW} {POSITIONS + 1} was asked for"),
+        ({"sentences": [[5], [6] * (POSITIONS + 1)]}, f"{TOO_FEW} {POSITIONS + 1}"),
     ],
 )
 def test_search_refuses(make, changes, message):
@@ -64,8 +64,8 @@ def test_search_refuses(make, changes, message):
         ({"prompts": [[-1]]}, f"{OUTSIDE} -1 in prompt 0"),
         ({"banned": [VOCAB]}, f"{OUTSIDE} {VOCAB} in banned"),
         ({"banned": range(VOCAB)}, f"banned must leave at least one id of {VOCAB}, got all of them"),
-        ({"prompts": [[5], [6] * POSITIONS], "length": 2}, f"{TOO_FEW} {POSITIONS + 1} was asked for"),
-        ({"prompts": [[5]], "length": POSITIONS + 1}, f"{TOO_FEW} {POSITIONS + 1} was asked for"),
+        ({"prompts": [[5], [6] * POSITIONS], "length": 2}, f"{TOO_FEW} {POSITIONS + 1}"),
+        ({"prompts": [[5]], "length": POSITIONS + 1}, f"{TOO_FEW} {POSITIONS + 1}"),
     ],
 )
 def test_generate_refuses(make, changes, message):

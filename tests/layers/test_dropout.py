@@ -19,8 +19,8 @@ def test_dropout_keeps_share_and_mean():
 
 def test_dropout_drops_elements_independently():
     y = Dropout(0.5)(torch.ones(4, 100_000)) != 0
-    agreement = (y[:, 1:] == y[:, :-1]).float().mean()
-    assert abs(agreement - 0.5) < 0.01
+    share_equal = (y[:, 1:] == y[:, :-1]).float().mean()
+    assert abs(share_equal - 0.5) < 0.01
     for stride in (2, 3, 4, 8):
         assert abs((y[:, stride:] == y[:, :-stride]).float().mean() - 0.5) < 0.01
 

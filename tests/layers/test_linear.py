@@ -17,7 +17,7 @@ def assert_near(actual, expected, atol=2e-5):
     torch.testing.assert_close(actual.double(), expected.double(), rtol=1e-5, atol=atol)
 
 
-NEEDS_ONEDNN = pytest.mark.skipif(module.onednn_operators() is None, reason="this torch has no such operators")
+NEEDS_ONEDNN = pytest.mark.skipif(module.onednn_operators() is None, reason="this torch has no oneDNN operators")
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def inputs():
         "one row": torch.randn(1, 37),
         "vector": torch.randn(37),
         "axes": torch.randn(3, 5, 37),
-        "turned": torch.randn(37, 11).t(),
+        "transposed": torch.randn(37, 11).t(),
         "swapped": torch.randn(5, 3, 37).transpose(0, 1),
         "strided": wide[..., ::2],
         "expanded": torch.randn(1, 37).expand(4, 37),
@@ -89,7 +89,7 @@ def test_gradients_are_computed_for_inputs_that_need_them(eager, needs):
 
 
 @NEEDS_ONEDNN
-def test_gradients_of_gradients_are_torchs(eager):
+def test_gradients_of_gradients_equal_those_of_torch(eager):
     x, weight, bias = (torch.randn(*shape, requires_grad=True) for shape in ((7, 13), (5, 13), (5,)))
 
     def penalty(function):
@@ -103,12 +103,12 @@ def test_gradients_of_gradients_are_torchs(eager):
 @NEEDS_ONEDNN
 def test_vmap_equals_torch(eager):
     x, weight = torch.randn(3, 7, 13), torch.randn(5, 13)
-    assert_near(vmap(lambda one: linear(one, weight))(x), functional.linear(x, weight))
+    assert_near(vmap(lambda row: linear(row, weight))(x), functional.linear(x, weight))
     assert_near(grad(lambda w: linear(x, w).sum())(weight), x.sum((0, 1)).expand(5, 13), atol=1e-5)
 
 
 @NEEDS_ONEDNN
-def test_only_plain_float32_on_a_cpu_takes_fast_products(eager):
+def test_only_plain_float32_tensors_on_a_cpu_use_onednn(eager):
     x, weight = torch.randn(7, 13), torch.randn(5, 13)
     assert uses_onednn(x, weight)
     assert uses_onednn(x, torch.randn(13, 5).t())
@@ -132,7 +132,7 @@ def test_small_products_and_other_processors_use_torch(monkeypatch):
 
 
 @pytest.mark.parametrize("vendor", ["Intel", "AMD"])
-def test_fast_products_are_for_processors_on_which_mkl_leaves_lanes_unused(monkeypatch, vendor):
+def test_onednn_is_used_on_processors_whose_lanes_mkl_leaves_unused(monkeypatch, vendor):
     monkeypatch.setattr(module, "_cpu_vendor", lambda: vendor)
     monkeypatch.setattr(module, "onednn_operators", lambda: (None, None))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
@@ -141,7 +141,7 @@ def test_fast_products_are_for_processors_on_which_mkl_leaves_lanes_unused(monke
     assert not module.is_onednn_faster.__wrapped__()
 
 
-def test_torch_without_theonednn_operators_uses_its_own(monkeypatch):
+def test_torch_without_onednn_operators_uses_its_own_products(monkeypatch):
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert module.onednn_operators.__wrapped__() is None
 
@@ -153,19 +153,19 @@ def test_weights_of_torchs_linear_load():
     assert_near(ours(x), theirs(x))
 
 
-@pytest.mark.parametrize("offsets", [True, False])
-def test_fused_layers_equal_separate_ones(monkeypatch, offsets):
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_fused_layers_equal_separate_ones(monkeypatch, has_bias):
     monkeypatch.setattr(module, "MIN_SIZE", 0)
-    maps = [Linear(13, size, bias=offsets) for size in (5, 7, 2)]
+    maps = [Linear(13, size, bias=has_bias) for size in (5, 7, 2)]
     x = torch.randn(3, 11, 13, requires_grad=True)
     leaves = [x, *(p for part in maps for p in part.parameters())]
-    alone, results = [part(x) for part in maps], fused_linear(x, *maps)
-    gradients = [torch.randn(out.shape) for out in alone]
-    for ours, theirs in zip(results, alone, strict=True):
+    separate, results = [part(x) for part in maps], fused_linear(x, *maps)
+    gradients = [torch.randn(out.shape) for out in separate]
+    for ours, theirs in zip(results, separate, strict=True):
         assert_near(ours, theirs, atol=1e-5)
-    ours, theirs = (torch.autograd.grad(outs, leaves, gradients) for outs in (results, alone))
-    for one, other in zip(ours, theirs, strict=True):
-        assert_near(one, other, atol=1e-5)
+    ours, theirs = (torch.autograd.grad(outs, leaves, gradients) for outs in (results, separate))
+    for actual, expected in zip(ours, theirs, strict=True):
+        assert_near(actual, expected, atol=1e-5)
 
 
 @NEEDS_ONEDNN

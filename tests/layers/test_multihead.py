@@ -19,17 +19,17 @@ def make_odd_sizes(**changes) -> MultiHead:
 
 
 def test_multihead_is_single_heads_concatenated_and_projected():
-    many = make_odd_sizes()
-    asks, source = torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double()
+    module = make_odd_sizes()
+    queries, source = torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double()
     heads = []
     for h in range(3):
         keys_rows, values_rows = slice(2 * h, 2 * h + 2), slice(4 * h, 4 * h + 4)
-        query = asks @ many.query.weight[keys_rows].t() + many.query.bias[keys_rows]
-        keys = source @ many.key.weight[keys_rows].t() + many.key.bias[keys_rows]
-        values = source @ many.value.weight[values_rows].t() + many.value.bias[values_rows]
+        query = queries @ module.query.weight[keys_rows].t() + module.query.bias[keys_rows]
+        keys = source @ module.key.weight[keys_rows].t() + module.key.bias[keys_rows]
+        values = source @ module.value.weight[values_rows].t() + module.value.bias[values_rows]
         heads.append(attend(query, (keys, values), kernel="reference"))
-    expected = torch.cat(heads, -1) @ many.output.weight.t() + many.output.bias
-    close(many(asks, many.memory(source)), expected)
+    expected = torch.cat(heads, -1) @ module.output.weight.t() + module.output.bias
+    close(module(queries, module.memory(source)), expected)
 
 
 def test_multihead_equals_torchs():
@@ -54,9 +54,9 @@ def test_multihead_equals_torchs_with_sources_of_other_sizes():
             getattr(theirs, f"{name}_proj_weight").copy_(part.weight)
         theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
         theirs.out_proj.load_state_dict(ours.output.state_dict())
-    asks, keys, values = (torch.randn(2, n, d).double() for n, d in ((3, 15), (5, 7), (5, 11)))
-    expected = theirs(asks, keys, values, need_weights=False)[0]
-    close(ours(asks, ours.memory(keys, values=values)), expected)
+    queries, keys, values = (torch.randn(2, n, d).double() for n, d in ((3, 15), (5, 7), (5, 11)))
+    expected = theirs(queries, keys, values, need_weights=False)[0]
+    close(ours(queries, ours.memory(keys, values=values)), expected)
 
 
 SCORES = {
@@ -84,20 +84,20 @@ SCORES = {
 def test_heads_of_any_score_are_single_reads_that_share_grouped_keys(name):
     make, make_single = SCORES[name]
     bias, choose = TensorBias(torch.randn(2, 6, 4, 11).double()), Soft(torch.linspace(0.5, 2, 6).double().view(6, 1, 1))
-    many = make_odd_sizes(num_heads=6, key_heads=3, score=make(), choose=choose, bias=bias).double()
-    asks, source = torch.randn(2, 4, 5).double(), torch.randn(2, 11, 7).double()
-    query = many.query(asks).unflatten(-1, (6, 2))
-    keys, values = many.key(source).unflatten(-1, (3, 2)), many.value(source).unflatten(-1, (3, 4))
+    module = make_odd_sizes(num_heads=6, key_heads=3, score=make(), choose=choose, bias=bias).double()
+    queries, source = torch.randn(2, 4, 5).double(), torch.randn(2, 11, 7).double()
+    query = module.query(queries).unflatten(-1, (6, 2))
+    keys, values = module.key(source).unflatten(-1, (3, 2)), module.value(source).unflatten(-1, (3, 4))
     heads = []
     for h in range(6):
-        g, single = h // 2, many.read.score
+        g, single = h // 2, module.read.score
         if make_single is not None:
             single = make_single().double()
-            single.load_state_dict({n: p[h * len(p) // 6] for n, p in many.read.score.state_dict().items()})
+            single.load_state_dict({n: p[h * len(p) // 6] for n, p in module.read.score.state_dict().items()})
         scores = single(query[:, :, h], keys[:, :, g]) + bias.tensor[:, h]
         scores = scores.masked_fill(torch.ones(4, 11).tril(7) == 0, float("-inf"))
         heads.append((scores * choose.beta[h]).softmax(-1) @ values[:, :, g])
-    close(many(asks, many.memory(source), mask=causal()), many.output(torch.cat(heads, -1)))
+    close(module(queries, module.memory(source), mask=causal()), module.output(torch.cat(heads, -1)))
 
 
 @pytest.mark.parametrize("score", ["scaled", "bare by head"])
@@ -110,11 +110,11 @@ def test_grouped_heads_are_full_ones_with_their_keys_repeated(score, key_heads):
         by_head = weights[name].unflatten(0, (key_heads, -1))
         weights[name] = by_head.repeat_interleave(6 // key_heads, 0).flatten(0, 1)
     full.load_state_dict(weights)
-    asks, source, mask = torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double(), padding([11, 4])
+    queries, source, mask = torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double(), padding([11, 4])
     memory = grouped.memory(source, mask)
     assert memory.keys.shape == (2, key_heads, 11, 2)
     assert memory.values.shape == (2, key_heads, 11, 4)
-    outs = grouped(asks, memory), full(asks, full.memory(source, mask))
+    outs = grouped(queries, memory), full(queries, full.memory(source, mask))
     close(*outs)
     shared = [torch.autograd.grad(out.square().sum(), heads.query.weight)[0]
               for out, heads in zip(outs, (grouped, full), strict=True)]  # fmt: skip
@@ -160,7 +160,7 @@ def test_multihead_rejects_invalid_heads():
     for key_heads in (0, 4):
         with pytest.raises(ValueError, match=f"key_heads must divide num_heads=6, got {key_heads}"):
             MultiHead(5, num_heads=6, key_heads=key_heads)
-    with pytest.raises(ValueError, match=r"score must be one for num_heads=3, got BareAdditive\(dim=2, num_heads=2\)"):
+    with pytest.raises(ValueError, match=r"score must have num_heads=3, got BareAdditive\(dim=2, num_heads=2\)"):
         MultiHead(5, num_heads=3, score=BareAdditive(2, num_heads=2))
 
 
@@ -170,19 +170,23 @@ def test_multihead_rejects_sizes_below_one():
             make_odd_sizes(**{name: 0})
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_bias_of_the_scores_is_not_that_of_the_projections():
     with pytest.raises(
-        TypeError, match="bias must be a Bias of the scores, got False; that of the projections is `proj"
+        TypeError, match="bias must be a Bias of the scores, got False; for biases of the projections use `proj"
     ):
         MultiHead(5, num_heads=3, bias=False)
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize("shape", [(3, 5), (2, 2, 3, 5)])
 def test_items_without_a_batch_raise(shape):
-    many, items = make_odd_sizes(source_dim=5), torch.randn(shape).double()
-    memory = many.memory(torch.randn(2, 4, 5).double())
-    for read in (lambda: many(items, memory), lambda: many.memory(items), lambda: many.self_attention(items)):
+    module, items = make_odd_sizes(source_dim=5), torch.randn(shape).double()
+    memory = module.memory(torch.randn(2, 4, 5).double())
+    for read in (
+        lambda: module(items, memory),
+        lambda: module.memory(items),
+        lambda: module.self_attention(items),
+    ):
         with pytest.raises(ValueError, match=r"items of MultiHead must be \(batch, time, dim\), got shape"):
             read()

@@ -21,11 +21,11 @@ def test_sinusoids_are_the_papers(dim):
 @pytest.mark.parametrize("positions", [Sinusoidal(7), Learned(600, 7)])
 def test_positions_from_a_start_are_those_of_the_whole(positions):
     items = torch.zeros(2, 500, 7)
-    whole = positions(items)
-    close(positions(items[:, :3], 490), whole[:, 490:493])
-    assert (whole[0, 1:] - whole[0, :-1]).abs().sum(-1).min() > 0
+    encoded = positions(items)
+    close(positions(items[:, :3], 490), encoded[:, 490:493])
+    assert (encoded[0, 1:] - encoded[0, :-1]).abs().sum(-1).min() > 0
 
 
 def test_learned_raises_for_a_position_past_the_last():
-    with pytest.raises(ValueError, match="there are 5 learned positions, but position 6 was asked for"):
+    with pytest.raises(ValueError, match="position must be at most 5, the number of learned positions, got 6"):
         Learned(5, 3)(torch.zeros(1, 2, 3), 4)

@@ -54,7 +54,7 @@ def test_encoder_equals_torchs_layer_by_layer(cell, layers, directions):
 
 def _to_torch(encoder: RecurrentEncoder, cell: str, layer: int, suffix: str) -> nn.RNNBase:
     """Return torch's layer of one direction with the encoder's weights."""
-    weights = dict(encoder.run.named_parameters())
+    weights = dict(encoder.rnn.named_parameters())
     kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     chosen = {f"{kind}_l0": weights[f"{kind}_l{layer}{suffix}"] for kind in kinds}
     columns, hidden = chosen["weight_ih_l0"].shape[1], chosen["weight_hh_l0"].shape[1]

@@ -51,8 +51,8 @@ def align(cell: SelfAttentiveCell, key: list[float], query: list[float]) -> floa
 
 def read(cell: SelfAttentiveCell, query: list[float], states: list[list[float]], parts: list[list[float]]):
     """Return the weights of the states h_i for a query, and the weighted sums of the parts (h_i or c_i)."""
-    ago = cell.read.bias.table.tolist() if cell.read.bias else [0.0] * STEPS  # one bias per distance
-    biases = ago[: len(states)][::-1]  # the last state is 0 states ago
+    by_distance = cell.read.bias.table.tolist() if cell.read.bias else [0.0] * STEPS  # one bias per distance
+    biases = by_distance[: len(states)][::-1]  # the last state is 0 states ago
     scores = [
         math.exp(align(cell, matvec(cell.key_weight, h), query) + bias) for h, bias in zip(states, biases, strict=True)
     ]
@@ -269,7 +269,7 @@ def test_encoder_rows_are_independent_of_their_batch(cell, directions):
 def test_backward_direction_is_the_forward_one_of_the_reversed_row(cell):
     encoder, items = make_encoder(cell, layers=1), make_items(1)
     (states, ((final, *_),)), half = encoder(Padded(items, torch.tensor([STEPS]))), 3
-    forwards, backwards = (side[0].run for side in (encoder.forwards, encoder.backwards))
+    forwards, backwards = (side[0].run for side in (encoder.forward_cells, encoder.backward_cells))
     close(states[..., :half], forwards(items)[0])
     close(states[..., half:], backwards(items.flip(1))[0].flip(1))
     close(final, torch.cat((states[:, -1, :half], states[:, 0, half:]), -1))

@@ -38,7 +38,7 @@ def samples(sentences: list[list[int]]) -> list[Sample]:
     return [
         Sample(
             title=" ".join(map(str, ids)),
-            axes={"source": Axis(labels=tuple(f"s{number}" for number in ids), what="token")},
+            axes={"source": Axis(labels=tuple(f"s{number}" for number in ids), kind="token")},
             tokens=lambda tokens: [label(token) for token in tokens],
             text=lambda tokens: " ".join(label(token) for token in tokens),
             begin="begin",

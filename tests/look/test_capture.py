@@ -44,9 +44,9 @@ def test_each_output_has_the_weights_of_its_own_path(core, beam, n_best):
     for seen, (source, hypothesis) in zip(capture, pairs, strict=True):
         said = [*hypothesis.tokens, *([EOS] if hypothesis.finished else [])]
         assert list(seen.sample.output_ids) == said
-        assert seen.sample.axes["said"].labels == tuple(map(label, said))
+        assert seen.sample.axes["output"].labels == tuple(map(label, said))
         maps = seen.find(CROSS[core], name=None)
-        maps = [one for one in maps if one.queries == "said"]
+        maps = [one for one in maps if one.queries == "output"]
         layers = led(model, source, said, CROSS[core])
         assert len(maps) == len(layers)
         for one, weights in zip(maps, layers, strict=True):
@@ -62,14 +62,14 @@ def test_outputs_with_different_paths_have_different_weights():
         model = small(seed=seed)
         capture = capture_search(model, SENTENCES, beam=4, n_best=3)
         for seen in capture:
-            moved.append([beam.chosen for step in seen.sample.steps for beam in step.beams])
+            moved.append([beam.is_prefix for step in seen.sample.steps for beam in step.beams])
     assert any(not row[0] for row in moved if row)
 
 
 def test_decoder_self_attention_is_a_triangle_over_the_decoder_input():
     (seen, *_) = capture_search(small(), SENTENCES, beam=3)
     one = seen.find("decoder self", layer=2)[0]
-    assert (one.queries, one.keys) == ("said", "fed")
+    assert (one.queries, one.keys) == ("output", "decoder input")
     assert seen.keys(one).labels == ("begin", *seen.queries(one).labels[:-1])
     assert not one.weights.triu(1).any()
     torch.testing.assert_close(one.weights.sum(-1), torch.ones(one.weights.shape[:-1]))
@@ -88,11 +88,11 @@ def test_steps_have_the_probabilities_of_the_output_and_of_the_beams():
         assert likeliest == sorted(likeliest, reverse=True)
         assert likeliest[0] == pytest.approx(float(row[[1, *range(3, 9)]].max().exp()), abs=1e-5)
         total += float(row[token])
-        chosen = [beam for beam in step.beams if beam.chosen]
+        chosen = [beam for beam in step.beams if beam.is_prefix]
         if chosen:
             assert chosen[0].score == pytest.approx(total, abs=1e-4)
             assert chosen[0].text == " ".join(map(label, seen.sample.output_ids[: seen.sample.steps.index(step) + 1]))
-    assert sum(any(beam.chosen for beam in step.beams) for step in seen.sample.steps) == len(seen.sample.steps) - 1
+    assert sum(any(beam.is_prefix for beam in step.beams) for step in seen.sample.steps) == len(seen.sample.steps) - 1
 
 
 def test_beams_belong_to_their_own_sentence():
@@ -101,8 +101,8 @@ def test_beams_belong_to_their_own_sentence():
     for seen, sentence in zip(together, SENTENCES, strict=True):
         (alone,) = capture_search(model, [sentence], beam=3)
         for step, other in zip(seen.sample.steps, alone.sample.steps, strict=True):
-            assert [(beam.text, beam.chosen) for beam in step.beams] == [
-                (beam.text, beam.chosen) for beam in other.beams
+            assert [(beam.text, beam.is_prefix) for beam in step.beams] == [
+                (beam.text, beam.is_prefix) for beam in other.beams
             ]
 
 
@@ -193,7 +193,7 @@ def test_some_steps_are_the_rows_of_those_steps():
     whole = capture_search(model, SENTENCES[:1])[0].find("cross", layer=1)[0].weights
     (seen,) = capture_search(model, SENTENCES[:1], steps=[0, 2], only=lambda name: "cross" in name)
     one = seen.find("cross", layer=1)[0]
-    said = seen.sample.axes["said"].labels
+    said = seen.sample.axes["output"].labels
     assert seen.queries(one).labels == (said[0], said[2])
     assert torch.equal(one.weights, whole[:, [0, 2]])
 

@@ -43,7 +43,7 @@ def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
     (seen,) = capture
     with torch.no_grad():
         logits = model(torch.tensor([IDS]))[0]
-    assert seen.sample.axes["fed"].labels == tuple(labels_of(IDS))
+    assert seen.sample.axes["decoder input"].labels == tuple(labels_of(IDS))
     expected = [*IDS[1:], 1 + int(logits[-1, 1:].argmax())]
     assert list(seen.sample.output_ids) == expected
     for t, step in enumerate(seen.sample.steps):
@@ -51,8 +51,8 @@ def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
         assert step.probability == pytest.approx(float(logits[t].softmax(-1)[expected[t]]), abs=1e-6)
         assert step.alternatives[0].probability == pytest.approx(float(logits[t].softmax(-1).max()), abs=1e-6)
     assert [(one.kind, one.layer, one.direction, one.queries) for one in seen.maps] == [
-        ("chain", 1, "", "fed"),
-        ("chain", 2, "", "fed"),
+        ("chain", 1, "", "decoder input"),
+        ("chain", 2, "", "decoder input"),
     ]
     with record_weights(model) as maps, torch.no_grad():
         model(torch.tensor([IDS]))
@@ -75,7 +75,7 @@ def test_sampled_tokens_follow_the_prompt_in_the_capture(cell):
     assert tokens == without
     (seen,) = capture
     assert list(seen.sample.output_ids) == [*IDS[1:], *tokens]
-    assert seen.sample.axes["fed"].labels == tuple(labels_of([*IDS, *tokens[:-1]]))
+    assert seen.sample.axes["decoder input"].labels == tuple(labels_of([*IDS, *tokens[:-1]]))
     (again,) = followed(model, [*IDS, *tokens[:-1]])
     for one, other in zip(seen.maps, again.maps, strict=True):
         close(one.weights, other.weights)
@@ -94,8 +94,8 @@ def test_reread_windows_are_samples_with_their_own_begin():
     text = [*IDS, *tokens]
     first, second = capture
     assert list(first.sample.output_ids) == text[1:6]
-    assert first.sample.axes["fed"].labels == tuple(labels_of(text[:5]))
-    assert second.sample.axes["fed"].labels == tuple(labels_of(text[4:7]))
+    assert first.sample.axes["decoder input"].labels == tuple(labels_of(text[:5]))
+    assert second.sample.axes["decoder input"].labels == tuple(labels_of(text[4:7]))
     assert list(second.sample.output_ids) == text[5:8]
 
 
@@ -118,11 +118,11 @@ def test_encoder_has_a_chain_for_each_direction(cell):
         model(pad([IDS]))
     found = capture[0].find("chain")
     assert [(one.layer, one.direction) for one in found] == [
-        (layer, end) for layer in (1, 2) for end in ("from the end", "from the start")
+        (layer, end) for layer in (1, 2) for end in ("backward", "forward")
     ]
     for one in found:
         shown = tuple(labels_of(IDS))
-        assert capture[0].keys(one).labels == (shown[::-1] if one.direction == "from the end" else shown)
+        assert capture[0].keys(one).labels == (shown[::-1] if one.direction == "backward" else shown)
         steps = capture.recording.steps(one.name)[0]
         own = int(cell == "rnn")
         close(one.weights[0, 1 - own :, : steps.shape[-1]], steps)
@@ -157,7 +157,7 @@ def test_past_of_a_decoder_begins_with_the_encoder_state(cell, beam):
         chains = [one for one in seen.find("chain") if not one.direction]
         assert [one.layer for one in chains] == [1, 2]
         for one in chains:
-            assert seen.queries(one).labels == seen.keys(one).labels == ("start", *seen.sample.axes["fed"].labels)
+            assert seen.queries(one).labels == seen.keys(one).labels == ("start", *seen.sample.axes["decoder input"].labels)
             steps = wanted[one.name]
             assert not one.weights[0, 0].any()
             close(one.weights[0, 1:, : steps.shape[-1]], steps)
@@ -170,13 +170,13 @@ def test_a_set_has_no_past(cell):
     """Each query of a set is the first of a row of its own: nothing is shown of reads of a single state."""
     torch.manual_seed(1)
     core = SelfAttentiveConfig(width=6, hidden=8, attention_hidden=3, self_attention_hidden=5, cell=cell)
-    reads = ImageReader((3, 8, 8), 6, halvings=2)
+    reads = ImageReader((3, 8, 8), 6, downsampling_layers=2)
     model = build_detector(DetectorConfig(core=core, num_queries=3), reads, num_classes=2, axes=2).eval()
     given = [Sample(axes={"source": Axis.from_count(4), "queries": Axis.from_count(3)}) for _ in range(2)]
     with record(model, samples=given) as capture, torch.no_grad():
         model(torch.rand(2, 3, 8, 8))
     for seen in capture:
-        assert {one.direction for one in seen.find("chain")} == {"from the start", "from the end"}
+        assert {one.direction for one in seen.find("chain")} == {"forward", "backward"}
         (one,) = seen.find("recurrent")
         assert (one.queries, one.keys) == ("queries", "source")
         close(one.weights.sum(-1), torch.ones(1, 3))

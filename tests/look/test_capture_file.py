@@ -78,9 +78,9 @@ def test_pictures_are_restored(tmp_path):
         "sound": Sound(
             bands=np.eye(3, 5), seconds=1.5, events=(DetectedEvent(label="b", score=1, onset=0, duration=1, query=0),)
         ),
-        "plane": Plane(tracks=(Track(label="p", seen=((0.0, 1.5),), ahead=()),)),
+        "plane": Plane(tracks=(Track(label="p", history=((0.0, 1.5),), future=()),)),
     }
-    axes = {"q": Axis.grid(1, 2, on="image"), "k": Axis(labels=("x",), what="track", on="plane", places=((0.0,),))}
+    axes = {"q": Axis.grid(1, 2, picture="image"), "k": Axis(labels=("x",), kind="track", picture="plane", places=((0.0,),))}
     one = AttentionMap(
         key="k", name="r", kind="other", layer=1, queries="q", keys="k", heads=("",), load=lambda _: torch.ones(2, 1)
     )
@@ -113,43 +113,43 @@ def test_a_failure_leaves_nothing(capture, tmp_path):
 
 
 def _drop_axis(header, index):
-    index["scenes"][0]["axes"].pop("source")
+    index["samples"][0]["axes"].pop("source")
 
 
 def _other_heads(header, index):
-    index["scenes"][0]["maps"][0]["heads"].append("head 3")
+    index["samples"][0]["maps"][0]["heads"].append("head 3")
 
 
 def _no_maps(header, index):
-    for sample in index["scenes"]:
+    for sample in index["samples"]:
         sample["maps"] = []
 
 
 def _no_tensor(header, index):
-    index["scenes"][0]["maps"][0]["tensor"] = "maps/99"
+    index["samples"][0]["maps"][0]["tensor"] = "maps/99"
 
 
 def _no_kind(header, index):
-    index["scenes"][0]["maps"][0]["kind"] = "os.system"
+    index["samples"][0]["maps"][0]["kind"] = "os.system"
 
 
 def _of_map(**values):
-    return lambda header, index: index["scenes"][0]["maps"][0].update(values)
+    return lambda header, index: index["samples"][0]["maps"][0].update(values)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_of_map(layer="1"), r"damaged: index.scenes\[0\].maps\[0\].layer must be an integer, got 1"),
+        (_of_map(layer="1"), r"damaged: index.samples\[0\].maps\[0\].layer must be an integer, got 1"),
         (_of_map(heads="ab"), r"maps\[0\].heads must be a list"),
         (_of_map(facts={"a": 1}), r"facts.a must be a string"),
         (_of_map(load=1), r"maps\[0\] has an unknown field 'load'"),
         (
-            lambda header, index: index["scenes"][0]["axes"]["source"].update(on="image"),
+            lambda header, index: index["samples"][0]["axes"]["source"].update(picture="image"),
             "the picture of the axis 'source' must be one of the sample's",
         ),
         (lambda header, index: index.update(title=None), "index.title must be a string, got None"),
-        (lambda header, index: header["__metadata__"].update(version="2"), "format version 2 is not supported, only 1"),
+        (lambda header, index: header["__metadata__"].update(version="1"), "version of the capture format must be 2, got 1: record"),
         (lambda header, index: header["__metadata__"].update(format="x"), "is not a capture"),
         (lambda header, index: header["__metadata__"].pop("index"), "damaged: its header has no index"),
         (_drop_axis, "damaged: invalid read"),
@@ -157,7 +157,7 @@ def _of_map(**values):
         (_no_maps, "contains no reads"),
         (_no_tensor, "tensor 'maps/99' is missing"),
         (_no_kind, "damaged: invalid read"),
-        (lambda header, index: index.update(scenes=3), "damaged: index.scenes must be a list, got 3"),
+        (lambda header, index: index.update(samples=3), "damaged: index.samples must be a list, got 3"),
     ],
 )
 def test_damage_of_a_capture_is_named(saved, change, message):

@@ -47,7 +47,7 @@ def test_transformer_search_has_the_weights_of_one_forward_pass(search):
             size = len(seen.queries(one)), len(seen.keys(one))
             close(one.weights, wanted[one.name][:, : size[0], : size[1]])
         for one in seen.find("decoder self"):
-            assert (one.queries, one.keys) == ("said", "fed")
+            assert (one.queries, one.keys) == ("output", "decoder input")
             assert seen.keys(one).labels == ("begin", *seen.queries(one).labels[:-1])
             assert not one.weights.triu(1).any()
 
@@ -61,7 +61,7 @@ def test_recurrent_decoder_has_the_reads_of_its_steps_without_the_first_context(
     for number, seen in enumerate(capture):
         target = output_ids_of(seen)
         wanted = step_weights(model, SOURCES[number // count], target)["core.read"]
-        (one,) = [one for one in seen.find("recurrent") if one.queries == "said"]
+        (one,) = [one for one in seen.find("recurrent") if one.queries == "output"]
         assert one.weights.shape == (1, len(target), len(SOURCES[number // count]))
         close(one.weights[0], wanted)
 
@@ -105,7 +105,7 @@ def test_steps_have_the_probability_of_each_token():
             # PAD and BOS are never said; what they had is shared by the others.
             share = wanted[t, token] / (1 - wanted[t, [0, BOS]].sum())
             assert min(abs(step.probability - float(p)) for p in (share, wanted[t, token])) < 1e-5
-            assert sum(beam.chosen for beam in step.beams) == (t + 1 < len(target))
+            assert sum(beam.is_prefix for beam in step.beams) == (t + 1 < len(target))
 
 
 @pytest.mark.parametrize("core", CORES)
@@ -135,4 +135,4 @@ def test_all_recorded_weights_are_in_the_capture():
     with record_weights(model) as maps:
         (seen,) = capture_sources(model, SOURCES[:1], beam=1)
     assert {one.name.partition(", ")[0] for one in seen.maps} == set(maps.names)
-    assert {"core.read", "core.cells.1.read", "core.encoder.forwards.0.read"} <= set(maps.names)
+    assert {"core.read", "core.cells.1.read", "core.encoder.forward_cells.0.read"} <= set(maps.names)

@@ -66,14 +66,14 @@ def test_boxes_are_darker_for_larger_weights(tmp_path):
 def test_last_layer_is_plotted_by_default(tmp_path):
     chains = [
         chain_of(["one", "two"], layer=layer, direction=end)
-        for layer, end in ((1, "from the start"), (2, "from the start"), (1, "from the end"), (2, "from the end"))
+        for layer, end in ((1, "forward"), (2, "forward"), (1, "backward"), (2, "backward"))
     ]
-    chains[0] = chain_of(["low", "two"], layer=1, direction="from the start")
+    chains[0] = chain_of(["low", "two"], layer=1, direction="forward")
     last, first = (texts(plot_chain(chains, tmp_path / f"{layer}.svg", layer=layer)) for layer in (None, 1))
     assert "low" not in last
     assert first.count("low") == 2
     for found in (last, first):
-        assert [text for text in found if text.startswith("from")] == ["from the start", "from the end"]
+        assert [text for text in found if text in ("forward", "backward")] == ["forward", "backward"]
     with pytest.raises(UserError, match="layer must be between 1 and 2, got 3"):
         plot_chain(chains, tmp_path / "3.svg", layer=3)
 

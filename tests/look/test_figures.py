@@ -34,29 +34,29 @@ def random(*size: int, seed: int = 0) -> Tensor:
 
 
 def words(*labels: str) -> Axis:
-    return Axis(labels=labels, what="token")
+    return Axis(labels=labels, kind="token")
 
 
 def text() -> SampleMaps:
-    axes = {"source": words("drei", "$mai$"), "said": words("3", "-", "5"), "fed": words("<s>", "3", "-")}
+    axes = {"source": words("drei", "$mai$"), "output": words("3", "-", "5"), "decoder input": words("<s>", "3", "-")}
     maps = (
         read(random(2, 2, 2), "encoder self", "source", "source"),
-        read(random(1, 3, 3), "decoder self", "said", "fed"),
-        read(torch.tensor([[[0.9, 0.1]] * 3] * 2), "cross", "said", "source"),
-        read(torch.tensor([[[0.25, 0.75]] * 3] * 2), "cross", "said", "source", layer=2),
+        read(random(1, 3, 3), "decoder self", "output", "decoder input"),
+        read(torch.tensor([[[0.9, 0.1]] * 3] * 2), "cross", "output", "source"),
+        read(torch.tensor([[[0.25, 0.75]] * 3] * 2), "cross", "output", "source", layer=2),
     )
     return SampleMaps(sample=Sample(title="drei mai -> 3-5", axes=axes), maps=maps)
 
 
 def chain() -> SampleMaps:
-    axes = {"fed": words("the", "cat", "sat")}
+    axes = {"decoder input": words("the", "cat", "sat")}
     layers = [torch.tensor([[0, 0, 0], [1, 0, 0], [share, 1 - share, 0]])[None] for share in (0.25, 0.75)]
-    maps = tuple(read(one, "chain", "fed", "fed", layer=i) for i, one in enumerate(layers, start=1))
+    maps = tuple(read(one, "chain", "decoder input", "decoder input", layer=i) for i, one in enumerate(layers, start=1))
     return SampleMaps(sample=Sample(title="the cat sat", axes=axes), maps=maps)
 
 
 def classified() -> SampleMaps:
-    axes = {"source": Axis.grid(2, 3, on="image"), "queries": words("standing")}
+    axes = {"source": Axis.grid(2, 3, picture="image"), "queries": words("standing")}
     maps = (
         read(random(2, 6, 6), "encoder self", "source", "source"),
         read(torch.tensor([[[0.5, 0.1, 0.1, 0.1, 0.1, 0.1]], [[0, 0, 0, 0, 0, 1.0]]]), "pooling", "queries", "source"),
@@ -68,15 +68,15 @@ def classified() -> SampleMaps:
 def drawn(*, is_chained: bool = False) -> SampleMaps:
     axes = {
         "source": words("a", "three", "</s>"),
-        "said": Axis.grid(1, 2, on="drawn", what="code"),
-        "fed": Axis.grid(1, 2, on="drawn", what="code"),
+        "output": Axis.grid(1, 2, picture="drawn", kind="code"),
+        "decoder input": Axis.grid(1, 2, picture="drawn", kind="code"),
     }
     first, second = torch.tensor([[0.8, 0.1, 0.1], [0.4, 0.5, 0.1]]), torch.tensor([[0.2, 0.3, 0.5], [0.0, 0.9, 0.1]])
     maps = (
         read(random(2, 3, 3), "encoder self", "source", "source"),
-        read(torch.stack((first, first)), "cross", "said", "source"),
-        read(torch.stack((second, second)), "cross", "said", "source", layer=2),
-        *([read(random(1, 2, 2), "chain", "fed", "fed")] if is_chained else []),
+        read(torch.stack((first, first)), "cross", "output", "source"),
+        read(torch.stack((second, second)), "cross", "output", "source", layer=2),
+        *([read(random(1, 2, 2), "chain", "decoder input", "decoder input")] if is_chained else []),
     )
     image = Image(pixels=np.zeros((8, 16), np.uint8))
     return SampleMaps(sample=Sample(title="a three", axes=axes, pictures={"drawn": image}), maps=maps)
@@ -84,8 +84,8 @@ def drawn(*, is_chained: bool = False) -> SampleMaps:
 
 def boxes(*found: DetectedBox) -> SampleMaps:
     axes = {
-        "source": Axis.grid(2, 2, on="image"),
-        "queries": Axis(labels=("cat 0.90", "dog 0.80"), what="box", on="image", places=((0, 0, 1, 1),) * 2),
+        "source": Axis.grid(2, 2, picture="image"),
+        "queries": Axis(labels=("cat 0.90", "dog 0.80"), kind="box", picture="image", places=((0, 0, 1, 1),) * 2),
     }
     image = Image(pixels=np.full((50, 100, 3), 200, np.uint8), boxes=found)
     maps = (read(random(2, 2, 4), "cross", "queries", "source"),)
@@ -111,12 +111,12 @@ def events() -> SampleMaps:
 
 def tracks(*, kind: Kind = "encoder self", is_turned: bool = False) -> SampleMaps:
     """What the second of three people reads: itself, the third, the first."""
-    who = Axis(labels=("b (self)", "c", "a"), what="person", on="plane", places=((1.0,), (2.0,), (0.0,)))
+    who = Axis(labels=("b (self)", "c", "a"), kind="person", picture="plane", places=((1.0,), (2.0,), (0.0,)))
     ways = [((0.0, i), (1.0, i), (2.0, i)) for i in (0.0, 1.0, 3.0)]
-    people = tuple(Track(label=name, seen=way, ahead=way) for name, way in zip("abc", ways, strict=True))
+    people = tuple(Track(label=name, history=way, future=way) for name, way in zip("abc", ways, strict=True))
     one, two = (torch.tensor([[share, *rest], [1, 0, 0], [0, 0, 1]])[None] for share, *rest in SHARES)
-    axes = {"source": who, "source from the end": who.reverse()}
-    axis = "source from the end" if is_turned else "source"
+    axes = {"source": who, "reversed source": who.reverse()}
+    axis = "reversed source" if is_turned else "source"
     if is_turned:
         one, two = one.flip(1, 2), two.flip(1, 2)
     maps = (read(one, kind, axis, axis), read(two, kind, axis, axis, layer=2))
@@ -316,8 +316,8 @@ def test_lines_are_as_wide_as_the_weights_of_the_chosen_layer(layer, shares, is_
 
 def test_a_read_of_no_people_has_no_lines(figures, tmp_path):
     seen = tracks()
-    axes = seen.sample.axes | {"points of layer 1": Axis.from_count(2)}
-    points = read(random(1, 3, 2), "encoder self", "source", "points of layer 1")
+    axes = seen.sample.axes | {"inducing points of layer 1": Axis.from_count(2)}
+    points = read(random(1, 3, 2), "encoder self", "source", "inducing points of layer 1")
     sample = Sample(title="x", axes=axes, pictures=seen.sample.pictures)
     capture(SampleMaps(sample=sample, maps=(points,))).plot(tmp_path / "x.png")
     assert not lines_to_others(figures[0])

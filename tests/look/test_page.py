@@ -38,9 +38,9 @@ def made(weights: torch.Tensor, **sample: object) -> Capture:
 def test_every_number_of_a_search_is_in_the_page(tmp_path):
     capture = capture_search(small(), SENTENCES, beam=3, n_best=2)
     content, chunks = page_of(capture.save(tmp_path / "a.html"))
-    assert (content["format"], content["version"], content["rule"]) == ("regard page", 1, "")
+    assert (content["format"], content["version"], content["note"]) == ("regard page", 2, "")
     (shown,) = content["captures"]
-    for seen, sample in zip(capture, shown["scenes"], strict=True):
+    for seen, sample in zip(capture, shown["samples"], strict=True):
         assert sample["title"] == seen.sample.title
         assert {name: axis["labels"] for name, axis in sample["axes"].items()} == {
             name: list(axis.labels) for name, axis in seen.sample.axes.items()
@@ -51,7 +51,7 @@ def test_every_number_of_a_search_is_in_the_page(tmp_path):
             weights = one.weights.numpy()
             assert np.array_equal(numbers(chunks, read["weights"], weights.shape), weights)
             assert (read["name"], read["kind"], read["layer"]) == (one.name, one.kind, one.layer)
-    assert len(chunks) < sum(len(sample["reads"]) for sample in shown["scenes"])  # answers share what they read
+    assert len(chunks) < sum(len(sample["reads"]) for sample in shown["samples"])  # answers share what they read
 
 
 def test_labels_cannot_leave_their_script(tmp_path):
@@ -62,7 +62,7 @@ def test_labels_cannot_leave_their_script(tmp_path):
     assert wicked not in text
     assert text.count("alert(1)") == 1
     content, _ = page_of(text)
-    assert content["captures"][0]["scenes"][0]["title"] == wicked
+    assert content["captures"][0]["samples"][0]["title"] == wicked
 
 
 def test_the_page_asks_for_nothing_from_elsewhere():
@@ -74,9 +74,9 @@ def test_the_page_asks_for_nothing_from_elsewhere():
 
 def test_two_captures_are_side_by_side_in_one_page(tmp_path):
     first, second = (capture_search(small(seed=seed), SENTENCES[:1]) for seed in (0, 1))
-    content, chunks = page_of(first.save(tmp_path / "a.html", beside=second))
+    content, chunks = page_of(first.save(tmp_path / "a.html", compare=second))
     for capture, shown in zip((first, second), content["captures"], strict=True):
-        read = shown["scenes"][0]["reads"][0]
+        read = shown["samples"][0]["reads"][0]
         weights = capture[0].maps[0].weights.numpy()
         assert np.array_equal(numbers(chunks, read["weights"], weights.shape), weights)
 
@@ -90,14 +90,14 @@ def test_pictures_are_in_the_page(tmp_path):
             seconds=2.0,
             events=(DetectedEvent(label="a", score=1.0, onset=0.5, duration=1.0, query=0),),
         ),
-        "plane": Plane(tracks=(Track(label="p", seen=((0.0, 1.0),), ahead=((2.0, 3.0),)),)),
+        "plane": Plane(tracks=(Track(label="p", history=((0.0, 1.0),), future=((2.0, 3.0),)),)),
     }
     content, _ = page_of(made(torch.eye(3)[None], pictures=pictures).save(tmp_path / "a.html"))
-    found = content["captures"][0]["scenes"][0]["pictures"]
+    found = content["captures"][0]["samples"][0]["pictures"]
     assert found["image"]["boxes"] == [{"label": "cat", "score": 0.5, "place": [0.1, 0.2, 0.3, 0.4], "query": 1}]
     assert (found["image"]["width"], found["image"]["height"]) == (6, 4)
     assert found["sound"]["seconds"] == 2.0
-    assert found["plane"]["tracks"] == [{"label": "p", "seen": [[0, 1]], "ahead": [[2, 3]]}]
+    assert found["plane"]["tracks"] == [{"label": "p", "history": [[0, 1]], "future": [[2, 3]]}]
     assert all(
         picture.get("url", "data:image/png;base64,").startswith("data:image/png;base64,") for picture in found.values()
     )
@@ -107,10 +107,10 @@ def test_a_large_map_keeps_the_largest_of_each_query_exactly(tmp_path, monkeypat
     monkeypatch.setattr(reduce, "BUDGET", 100_000)
     weights = torch.randn(2, 300, 200).softmax(-1)
     content, chunks = page_of(made(weights).save(tmp_path / "a.html"))
-    found = content["captures"][0]["scenes"][0]["reads"][0]["weights"]
+    found = content["captures"][0]["samples"][0]["reads"][0]["weights"]
     assert found["form"] == "top"
     count = found["count"]
-    assert f"only the {count} largest weights of each query" in content["rule"]
+    assert f"only the {count} largest weights of each query" in content["note"]
     for head, name in enumerate(found["heads"]):
         packed = chunk(chunks, name)
         values = np.frombuffer(packed[: 300 * count * 4], np.float32).reshape(300, count)
@@ -138,14 +138,14 @@ def test_capture_without_reads_is_refused(tmp_path):
 def test_samples_beyond_the_limit_are_counted(monkeypatch):
     monkeypatch.setattr(page, "MAX_SAMPLES", 2)
     content, _ = page_of(page.text([capture_search(small(), SENTENCES)]))
-    assert len(content["captures"][0]["scenes"]) == 2
-    assert content["rule"] == "2 more samples are not shown."
+    assert len(content["captures"][0]["samples"]) == 2
+    assert content["note"] == "2 more samples are not shown."
 
 
 def test_nan_is_refused_in_json():
     capture = made(torch.full((1, 2, 2), float("nan")))
     content, chunks = page_of(page.text([capture]))  # in chunks they are numbers like others
-    read = content["captures"][0]["scenes"][0]["reads"][0]
+    read = content["captures"][0]["samples"][0]["reads"][0]
     assert np.isnan(numbers(chunks, read["weights"], (1, 2, 2))).all()
     assert read["summaries"]["entropy"] == [None]
 

@@ -80,7 +80,7 @@ def test_steps_choose_calls():
         ({"rows": [0, 0]}, ValueError, "rows must not contain an index twice"),
     ],
 )
-def test_options_are_checked_before_anything_runs(unchecked, tmp_path, options, error, message):
+def test_options_are_checked_before_anything_runs(no_shape_checks, tmp_path, options, error, message):
     with pytest.raises(error, match=message), record_weights(Own(), to=tmp_path / "maps", **options):
         pass
     assert list(tmp_path.iterdir()) == []
@@ -132,7 +132,7 @@ def test_recording_does_not_fill_the_autocast_cache(monkeypatch):
     """A weight that is first cast where no gradient is taken would have none in the model's own next use of it."""
     score = BareAdditive(5)
     read, query = Read(score), torch.randn(2, 3, 5)
-    monkeypatch.setattr("regard.attention.attend.attend", lambda query, *_, **__: query)
+    monkeypatch.setattr("regard.layers.read.attend", lambda query, *_, **__: query)
     with torch.autocast("cpu", torch.bfloat16):
         with record_weights(read):
             read(query, Memory(query, query))

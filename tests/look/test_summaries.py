@@ -11,10 +11,10 @@ from regard.look.sample import Axis, Sample
 
 
 def seen(layers: dict[tuple[str, int], torch.Tensor], *, size: int = 3) -> SampleMaps:
-    axes = {"source": Axis.from_count(size), "queries": Axis.from_count(1), "said": Axis.from_count(size)}
+    axes = {"source": Axis.from_count(size), "queries": Axis.from_count(1), "output": Axis.from_count(size)}
     maps = []
     for (kind, layer), weights in layers.items():
-        queries = {"pooling": "queries", "cross": "said"}.get(kind, "source")
+        queries = {"pooling": "queries", "cross": "output"}.get(kind, "source")
         heads = tuple(map(str, range(len(weights))))
         maps.append(
             AttentionMap(

@@ -188,7 +188,7 @@ def test_tiles_are_consecutive_when_all_queries_are_recorded():
         ("queries", 3, TypeError, "queries must be a sequence of integers, got 3"),
     ],
 )
-def test_indices_are_checked(unchecked, name, numbers, error, message):
+def test_indices_are_checked(no_shape_checks, name, numbers, error, message):
     with pytest.raises(error, match=message):
         Part(**{name: numbers})
 

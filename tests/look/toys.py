@@ -42,7 +42,7 @@ def sample_of(ids: list[int]) -> Sample:
     """Return a sample whose tokens have the labels t0, t1, ..."""
     return Sample(
         title=f"source {ids}",
-        axes={"source": Axis(labels=_labels(ids), what="token")},
+        axes={"source": Axis(labels=_labels(ids), kind="token")},
         tokens=_labels,
         begin="begin",
     )
@@ -62,7 +62,7 @@ def capture_sources(model: Model, sources: list[list[int]], **options: int) -> C
 
 def output_ids_of(seen) -> list[int]:
     """Return the ids of an output."""
-    return [int(label[1:]) for label in seen.sample.axes["said"].labels]
+    return [int(label[1:]) for label in seen.sample.axes["output"].labels]
 
 
 def forced_weights(model: Model, source: list[int], target: list[int]) -> dict[str, Tensor]:

@@ -46,7 +46,7 @@ def test_rows_are_independent_of_their_batch(config):
 
 def test_decoder_is_not_built(config):
     names = {name for name, _ in texts(config).named_parameters()}
-    assert not any("decoder" in name or "cells" in name or "handover" in name or "readout" in name for name in names)
+    assert not any("decoder" in name or "cells" in name or "bridge" in name or "readout" in name for name in names)
 
 
 def test_loss_is_the_nll_of_the_target_and_every_parameter_has_a_gradient(config):
@@ -95,9 +95,9 @@ def test_pooling_is_invariant_to_order_and_an_empty_row_gives_the_output_bias():
     torch.manual_seed(2)
     pool = AttentionPooling(6, num_heads=2).double()
     items = torch.randn(2, 4, 6, dtype=torch.float64)
-    whole = pool(Padded(items, torch.tensor([4, 0])))
-    close(pool(Padded(items[:, [2, 0, 3, 1]], torch.tensor([4, 0]))), whole)
-    close(whole[1].detach(), pool.attention.output.bias.detach())
+    pooled = pool(Padded(items, torch.tensor([4, 0])))
+    close(pool(Padded(items[:, [2, 0, 3, 1]], torch.tensor([4, 0]))), pooled)
+    close(pooled[1].detach(), pool.attention.output.bias.detach())
 
 
 def test_label_smoothing_mixes_in_the_uniform_distribution_in_training_only():

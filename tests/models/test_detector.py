@@ -18,16 +18,16 @@ CORES = {
     "alibi": TransformerConfig(layers=1, width=12, heads=3, feedforward=17, positions="alibi"),
     "recurrent": RecurrentConfig(width=12, hidden=14, attention_hidden=9),
     "self-attentive": SelfAttentiveConfig(width=12, hidden=14, attention_hidden=9, self_attention_hidden=5),
-    "deaf": RecurrentConfig(width=12, hidden=14, attention="none", cell="lstm", layers=2),
+    "without attention": RecurrentConfig(width=12, hidden=14, attention="none", cell="lstm", layers=2),
 }
 
 
-class Line(nn.Module):
+class LineReader(nn.Module):
     """Reader of items along a line."""
 
-    def __init__(self, places: int, dim: int):
+    def __init__(self, length: int, dim: int):
         super().__init__()
-        self.register_buffer("centers", (torch.arange(places)[:, None] + 0.5) / places, persistent=False)
+        self.register_buffer("centers", (torch.arange(length)[:, None] + 0.5) / length, persistent=False)
         self.map = nn.Linear(3, dim)
 
     def forward(self, source: Tensor) -> Padded:
@@ -42,7 +42,7 @@ class Batch:
 
 def detector(core, **settings):
     config = DetectorConfig(core=CORES[core], num_queries=4, dropout=0.0, **settings)
-    return build_detector(config, Line(8, 12), num_classes=3, axes=1)
+    return build_detector(config, LineReader(8, 12), num_classes=3, axes=1)
 
 
 def make_batch(rows: int) -> Batch:
@@ -64,33 +64,33 @@ def make_batch(rows: int) -> Batch:
 @pytest.mark.parametrize("core", CORES)
 def test_predictions_are_equivariant_to_the_order_of_queries(core):
     torch.manual_seed(1)
-    built = build_core(CORES[core], in_order=False).double().eval()
-    queries, items = torch.randn(2, 5, 12).double(), torch.randn(2, 6, built.memory_dim).double()
+    model = build_core(CORES[core], in_order=False).double().eval()
+    queries, items = torch.randn(2, 5, 12).double(), torch.randn(2, 6, model.memory_dim).double()
     encoded = Padded(items, torch.tensor([6, 4]))
-    out = built.decode_set(queries, encoded)
+    out = model.decode_set(queries, encoded)
     order = torch.tensor([3, 0, 4, 1, 2])
-    for before, after in zip(out, built.decode_set(queries[:, order], encoded), strict=True):
-        close(after, before[:, order])
-    padded = built.decode_set(queries[1:], Padded(items[1:, :4], torch.tensor([4])))
+    for expected, actual in zip(out, model.decode_set(queries[:, order], encoded), strict=True):
+        close(actual, expected[:, order])
+    padded = model.decode_set(queries[1:], Padded(items[1:, :4], torch.tensor([4])))
     close(padded[-1], out[-1][1:])
 
 
 def test_transformer_queries_attend_to_one_another():
     torch.manual_seed(1)
-    built = build_core(CORES["transformer"], in_order=False).double().eval()
+    core = build_core(CORES["transformer"], in_order=False).double().eval()
     queries, encoded = torch.randn(1, 3, 12).double(), Unpadded.of(torch.randn(1, 6, 12).double())
     changed = queries.clone()
     changed[:, 2] = torch.randn(12)
     assert (
-        built.decode_set(changed, encoded)[-1][:, 0] - built.decode_set(queries, encoded)[-1][:, 0]
+        core.decode_set(changed, encoded)[-1][:, 0] - core.decode_set(queries, encoded)[-1][:, 0]
     ).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("core", ["transformer", "recurrent"])
 def test_core_for_sequences_does_not_decode_sets(core):
-    built = build_core(CORES[core])
+    model = build_core(CORES[core])
     with pytest.raises(ValueError, match="in_order=False"):
-        built.decode_set(torch.zeros(1, 2, 12), Unpadded.of(torch.zeros(1, 3, built.memory_dim)))
+        model.decode_set(torch.zeros(1, 2, 12), Unpadded.of(torch.zeros(1, 3, model.memory_dim)))
 
 
 def test_core_for_sets_rejects_a_window():
@@ -140,13 +140,15 @@ def test_every_parameter_has_a_gradient(core, queries):
             reached[name] |= weight.grad is not None and bool(weight.grad.abs().max() > 0)
         optimizer.step()
     # A bias of keys shifts all scores of a query equally, and softmax is invariant to it.
-    without_gradient = {name for name, seen in reached.items() if not seen and not name.endswith("attention.key.bias")}
+    without_gradient = {
+        name for name, has_gradient in reached.items() if not has_gradient and not name.endswith("attention.key.bias")
+    }
     # One step from zeros never uses the weights of the previous state and context.
-    if core in ("recurrent", "self-attentive", "deaf"):
+    if core in ("recurrent", "self-attentive", "without attention"):
         without_gradient = {
             name for name in without_gradient if not name.startswith("core.cells.") and "encoder" not in name
         }
-    if core == "deaf":
+    if core == "without attention":
         without_gradient = {name for name in without_gradient if queries == "learned" and not name.startswith("reads.")}
     assert without_gradient <= {"core.encoder"}, without_gradient
 
@@ -163,7 +165,7 @@ def test_loss_of_empty_rows_and_batches_without_elements():
 @pytest.mark.parametrize("core", ["transformer", "recurrent"])
 def test_training_finds_the_elements(core):
     torch.manual_seed(6)
-    model, batch = detector(core, overlap=0.3), make_batch(16)
+    model, batch = detector(core, nms_threshold=0.3), make_batch(16)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for _ in range(200):
         optimizer.zero_grad()
@@ -171,17 +173,17 @@ def test_training_finds_the_elements(core):
         (loss.total / loss.count).backward()
         optimizer.step()
     score, label, region = model.eval()(batch.source).best()
-    right, more = 0, 0
+    num_correct, more = 0, 0
     for row in range(16):
         is_real = batch.target.real[row]
         count = int(is_real.sum())
         labels = sorted(label[row, :count].tolist()) == sorted(batch.target.labels[row][is_real].tolist())
         middles = sorted(region[row, :count, 0].tolist())
         near = middles == pytest.approx(sorted(batch.target.regions[row][is_real][:, 0].tolist()), abs=0.05)
-        right += labels and near
+        num_correct += labels and near
         more += int((score[row, count:] > 0.5).sum())
     # By chance one row in five is right: the empty ones. The final accuracy depends on rounding.
-    assert right >= 12
+    assert num_correct >= 12
     assert more <= 5
 
 
@@ -207,7 +209,7 @@ def test_untrained_decoder_returns_the_distinct_proposals():
 
 def test_suppressed_proposals_give_queries_without_a_class():
     torch.manual_seed(9)
-    writes = SetWriter(12, 3, axes=1, num_queries=4, blocks=1, proposing_dim=12, overlap=0.5)
+    writes = SetWriter(12, 3, axes=1, num_queries=4, blocks=1, proposing_dim=12, nms_threshold=0.5)
     logits = torch.full((1, 5, 3), -9.0)
     logits[0, :, 1] = torch.tensor([3.0, 2.0, 1.0, 0.5, 0.2])
     middles = torch.tensor([0.3, 0.31, 0.8, 0.32, 0.81])

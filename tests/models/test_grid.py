@@ -18,8 +18,7 @@ from regard.data.elements import LabeledRegions
 from regard.layers.read import Read
 from regard.look.listen import record_weights
 from regard.models import config as models_config
-from regard.models import reads as reads_folder
-from regard.models import writes as writes_folder
+from regard.models import readers, writers
 from regard.models.build import build_core, compose
 from regard.models.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.detector import Detector
@@ -43,7 +42,7 @@ ROWS, VOCAB, PREDICTED, STEPS = 3, 13, 5, 6
 
 
 class Reads(NamedTuple):
-    """A reader for items of a given size, and an input of it."""
+    """Reader for items of a given size, and an input of it."""
 
     make: Callable[[int], nn.Module]
     source: Callable[[], Padded | Tensor]
@@ -52,7 +51,7 @@ class Reads(NamedTuple):
 
 
 class Writes(NamedTuple):
-    """A writer for a core, the target of each row (given the lengths), and the parts of the core that it needs."""
+    """Writer for a core, the target of each row (given the lengths), and the parts of the core that it needs."""
 
     make: Callable[[Any], nn.Module]
     target: Callable[[tuple[int, ...]], Any]
@@ -79,7 +78,7 @@ READERS = {
         (7, 1, 4),
     ),
     "images": Reads(lambda width: ImageReader((2, 9, 6), width), lambda: torch.rand(ROWS, 2, 9, 6), (6,) * ROWS),
-    "frames": Reads(
+    "sound": Reads(
         lambda width: FrameReader(400, width, sample_rate=2000, bands=8, channels=8),
         lambda: torch.rand(ROWS, 400) - 0.5,
         (5,) * ROWS,
@@ -135,11 +134,11 @@ IDLE = {
 """Each query of a set takes one step from zeros, before which nothing was read."""
 UNUSED = {(reads, core, "sets"): names for reads in READERS for core, names in IDLE.items()} | {
     # The ego agent is the first item: the forward direction has no past there; only the backward direction has read.
-    ("tracks", "recurrent", "tracks"): {"core.encoder.run.weight_hh_l0"},
-    ("tracks", "self-attentive", "tracks"): {f"core.encoder.forwards.0.{name}" for name in READS_PAST},
+    ("tracks", "recurrent", "tracks"): {"core.encoder.rnn.weight_hh_l0"},
+    ("tracks", "self-attentive", "tracks"): {f"core.encoder.forward_cells.0.{name}" for name in READS_PAST},
 }
 """Parameters without a gradient for one batch."""
-PARTS = {"vector", "matching"}
+PARTS = {"vector", "matching", "regions"}
 """Modules of the folders without a reader or writer."""
 GRID = list(itertools.product(READERS, CORES, WRITERS))
 every_model = pytest.mark.parametrize(("reads", "core", "writes"), GRID, ids=["-".join(cell) for cell in GRID])
@@ -154,8 +153,8 @@ class Example:
 def make_model(reads: str, core: str, writes: str) -> nn.Module:
     torch.manual_seed(1)
     reader, writer = READERS[reads], WRITERS[writes]
-    built = build_core(CORES[core], **writer.parts)
-    return compose(reader.make(WIDTH), built, writer.make(built), pool_heads=2)
+    built_core = build_core(CORES[core], **writer.parts)
+    return compose(reader.make(WIDTH), built_core, writer.make(built_core), pool_heads=2)
 
 
 def make_example(reads: str, writes: str) -> Example:
@@ -182,9 +181,9 @@ def modules_in(folder: Any) -> set[str]:
 
 
 def test_every_reader_core_and_writer_is_in_the_tables():
-    assert set(READERS) == modules_in(reads_folder)
+    assert set(READERS) == modules_in(readers)
     assert set(CORES) == set(models_config.CORES)
-    assert set(WRITERS) == modules_in(writes_folder)
+    assert set(WRITERS) == modules_in(writers)
 
 
 @every_model

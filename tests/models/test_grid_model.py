@@ -31,23 +31,23 @@ def make_source_and_target() -> tuple[Padded, Padded]:
 
 
 def test_positions_are_rows_plus_columns_and_an_end():
-    places = GridPositions(GRID, 5)
-    vectors = places()
+    positions = GridPositions(GRID, 5)
+    vectors = positions()
     assert vectors.shape == (7, 5)
-    close(vectors[4], places.rows[1] + places.columns[1])
-    close(vectors[2], places.rows[0] + places.columns[2])
-    close(vectors[6:], places.end)
+    close(vectors[4], positions.rows[1] + positions.columns[1])
+    close(vectors[2], positions.rows[0] + positions.columns[2])
+    close(vectors[6:], positions.end)
 
 
 @pytest.mark.parametrize("core", CORES)
 def test_steps_equal_forward(core):
     model, (source, target) = make_model(core), make_source_and_target()
-    whole, state = model(source, target), model.start(source)
+    expected, state = model(source, target), model.start(source)
     for time in range(7):
         logits, state = model.step(target.items[:, time], state)
-        close(logits, whole[:, time])
-    turned = state.select(torch.tensor([1, 0]))
-    assert turned.place == state.place == 7
+        close(logits, expected[:, time])
+    reordered = state.select(torch.tensor([1, 0]))
+    assert reordered.position == state.position == 7
 
 
 @pytest.mark.parametrize("core", CORES)
@@ -55,11 +55,11 @@ def test_positions_change_the_output_and_have_gradients(core):
     model, (source, target) = make_model(core), make_source_and_target()
     before = model(source, target).detach()
     model.loss(PairBatch(source, target, (0, 1))).total.backward()
-    for value in (model.places.rows, model.places.columns, model.places.end):
+    for value in (model.positions.rows, model.positions.columns, model.positions.end):
         assert value.grad is not None
         assert float(value.grad.abs().sum()) > 0
     with torch.no_grad():
-        model.places.columns[2, :5] += 1.0  # not all equal, since norms would remove that
+        model.positions.columns[2, :5] += 1.0  # not all equal, since norms would remove that
     after = model(source, target).detach()
     close(before[:, :2], after[:, :2])
     assert float((before[:, 2] - after[:, 2]).abs().max()) > 1e-3

@@ -42,9 +42,9 @@ def test_no_token_depends_on_a_later_one(model):
     tokens = torch.randint(9, (2, 7))
     changed = tokens.clone()
     changed[:, 4] = (changed[:, 4] + 1) % 9
-    before, after = model(tokens), model(changed)
-    close(before[:, :4], after[:, :4])
-    assert (before[:, 4] - after[:, 4]).abs().max() > 1e-6
+    logits, changed_logits = model(tokens), model(changed)
+    close(logits[:, :4], changed_logits[:, :4])
+    assert (logits[:, 4] - changed_logits[:, 4]).abs().max() > 1e-6
 
 
 def test_loss_is_the_sum_over_known_next_tokens(model):

@@ -15,7 +15,7 @@ from tests.helpers import close
 
 CONFIG = ClassifierConfig(core=RecurrentConfig(width=12, hidden=14), pool_heads=2, dropout=0)
 ROWS = [[4, 5, 6, 7, 8], [9], [4, 10]]
-OPINIONS = [np.random.default_rng(i).normal(size=(len(row), 2, 3)).astype(np.float32) for i, row in enumerate(ROWS)]
+RATIOS = [np.random.default_rng(i).normal(size=(len(row), 2, 3)).astype(np.float32) for i, row in enumerate(ROWS)]
 
 
 def model() -> NaiveBayesClassifier:
@@ -27,16 +27,16 @@ def model() -> NaiveBayesClassifier:
 
 def test_untrained_classifier_gives_the_sum_of_ratios():
     untrained = model()
-    torch.nn.init.ones_(untrained.sum.scale)
-    expected = torch.stack([torch.from_numpy(rows).double().sum((0, 1)) for rows in OPINIONS]).softmax(-1)
-    close(untrained(attach_ratios(pad(ROWS), OPINIONS)).detach(), expected)
+    torch.nn.init.ones_(untrained.ratio_scores.scale)
+    expected = torch.stack([torch.from_numpy(rows).double().sum((0, 1)) for rows in RATIOS]).softmax(-1)
+    close(untrained(attach_ratios(pad(ROWS), RATIOS)).detach(), expected)
 
 
 def test_rows_are_independent_of_their_batch():
     classifier = model()
-    torch.nn.init.normal_(classifier.sum.query)  # the subwords now have different weights
-    batched = classifier(attach_ratios(pad(ROWS), OPINIONS))
-    for row, (ids, rows) in enumerate(zip(ROWS, OPINIONS, strict=True)):
+    torch.nn.init.normal_(classifier.ratio_scores.query)  # the subwords now have different weights
+    batched = classifier(attach_ratios(pad(ROWS), RATIOS))
+    for row, (ids, rows) in enumerate(zip(ROWS, RATIOS, strict=True)):
         close(classifier(attach_ratios(pad([ids]), [rows])), batched[row : row + 1])
 
 
@@ -46,7 +46,7 @@ def test_attention_weights_the_ratios():
         scores.scale.fill_(1)
         scores.query.normal_(std=9)
     items = torch.randn(1, 5, 14, dtype=torch.float64)
-    source = attach_ratios(pad([ROWS[0]]), OPINIONS[:1])
+    source = attach_ratios(pad([ROWS[0]]), RATIOS[:1])
     weights = (scores.key(items)[0] @ scores.query / 14**0.5).softmax(0)
     expected = 5 * weights @ source.ratios[0].double().sum(1)
     close(scores(source.text._replace(items=items), source.ratios)[0], expected)
@@ -55,7 +55,7 @@ def test_attention_weights_the_ratios():
 def test_every_parameter_has_a_gradient_except_the_keys_while_the_query_is_zero():
     classifier = model()
     torch.nn.init.normal_(classifier.writes.output.weight)  # layers before it have no gradient while it is zero
-    batch = LabeledBatch(attach_ratios(pad(ROWS), OPINIONS), torch.tensor([2, 0, 1]), (0, 1, 2))
+    batch = LabeledBatch(attach_ratios(pad(ROWS), RATIOS), torch.tensor([2, 0, 1]), (0, 1, 2))
     loss = classifier.loss(batch)
     probabilities = classifier(batch.source)
     close(loss.total.detach(), -probabilities.gather(1, batch.target[:, None]).log().sum().detach())

@@ -16,14 +16,14 @@ SHAPE = (2, 7, 12)
 
 def make_codebook(entries: list[list[float]], uses: float = 2.0) -> Codebook:
     codebook = Codebook(len(entries), len(entries[0])).double()
-    codebook.uses.fill_(uses)
-    codebook.sums.copy_(uses * torch.tensor(entries))
+    codebook.cluster_sizes.fill_(uses)
+    codebook.cluster_sums.copy_(uses * torch.tensor(entries))
     return codebook
 
 
 def model(**settings: object) -> QuantizedAutoencoder:
     torch.manual_seed(1)
-    config = AutoencoderConfig(kind="quantized", code=3, codes=5, channels=4, **settings)
+    config = AutoencoderConfig(kind="quantized", code_dim=3, codebook_size=5, channels=4, **settings)
     return QuantizedAutoencoder(config, SHAPE)
 
 
@@ -60,23 +60,23 @@ def test_commitment_moves_vectors_to_their_entries():
 def test_moving_averages_by_hand():
     entries = make_codebook([[1, 0], [-1, 0]], uses=2.0).train()
     entries(torch.tensor([[0.8, 0.2], [1.4, 0.0], [-1.0, 0.6]], dtype=torch.float64))
-    close(entries.uses, torch.tensor([0.97 * 2 + 0.03 * 2, 0.97 * 2 + 0.03 * 1], dtype=torch.float64))
-    close(entries.sums[0], torch.tensor([0.97 * 2 + 0.03 * 2.2, 0.03 * 0.2], dtype=torch.float64))
+    close(entries.cluster_sizes, torch.tensor([0.97 * 2 + 0.03 * 2, 0.97 * 2 + 0.03 * 1], dtype=torch.float64))
+    close(entries.cluster_sums[0], torch.tensor([0.97 * 2 + 0.03 * 2.2, 0.03 * 0.2], dtype=torch.float64))
     close(entries.entries[1], torch.tensor([-1.0, 0.03 * 0.6 / 1.97], dtype=torch.float64))
 
 
 def test_entries_are_constant_in_evaluation():
     entries = make_codebook([[1, 0], [-1, 0]]).eval()
-    before = entries.sums.clone()
+    before = entries.cluster_sums.clone()
     entries(torch.tensor([[5.0, 5.0]]).double())
-    close(entries.sums, before)
+    close(entries.cluster_sums, before)
 
 
 def test_unused_entries_are_reset_to_vectors_of_the_batch_drawn_by_the_seed():
     def reset_entries(seed: int) -> torch.Tensor:
         entries = make_codebook([[1, 0], [50, 50], [60, 60]]).train()
-        entries.uses[1:] = 1e-3
-        entries.sums[1:] = 1e-3 * torch.tensor([[50.0, 50], [60, 60]]).double()
+        entries.cluster_sizes[1:] = 1e-3
+        entries.cluster_sums[1:] = 1e-3 * torch.tensor([[50.0, 50], [60, 60]]).double()
         torch.manual_seed(seed)
         entries._reset_unused(vectors)
         return entries.entries
@@ -99,7 +99,7 @@ def test_new_codebook_takes_its_entries_from_the_first_batch():
 
 
 def test_images_of_any_size_are_encoded_to_a_grid_and_reconstructed():
-    autoencoder = model(halvings=3)
+    autoencoder = model(downsampling_layers=3)
     autoencoder.train().loss(make_batch())
     autoencoder.eval()
     codes = autoencoder.encode(make_batch().source)
@@ -127,26 +127,26 @@ def test_loss_is_the_error_plus_the_commitment_term():
 
 
 def test_saved_and_loaded_is_the_same(tmp_path):
-    saved, other = model().train(), model().train()
-    saved.loss(make_batch())
-    save_weights(tmp_path / "model.safetensors", saved)
+    original, other = model().train(), model().train()
+    original.loss(make_batch())
+    save_weights(tmp_path / "model.safetensors", original)
     load_weights(tmp_path / "model.safetensors", other)
-    assert torch.equal(saved.eval().encode(make_batch().source), other.eval().encode(make_batch().source))
-    assert torch.equal(saved(make_batch().source), other(make_batch().source))
+    assert torch.equal(original.eval().encode(make_batch().source), other.eval().encode(make_batch().source))
+    assert torch.equal(original(make_batch().source), other(make_batch().source))
 
 
 def test_usage_by_hand():
-    used, perplexity = usage(torch.tensor([[0, 0, 3], [3, 0, 0]]), 8)
-    assert used == 2
+    share, perplexity = usage(torch.tensor([[0, 0, 3], [3, 0, 0]]), 8)
+    assert share == 2
     assert perplexity == pytest.approx(math.exp(-(2 / 3) * math.log(2 / 3) - (1 / 3) * math.log(1 / 3)))
     assert usage(torch.arange(8), 8) == (8, pytest.approx(8.0))
 
 
 def test_invalid_settings_raise():
     with pytest.raises(ValueError, match=r"codes must be from 2 to .*, got 1"):
-        AutoencoderConfig(kind="quantized", codes=1)
-    with pytest.raises(ValueError, match="halvings must be from 1 to 16, got 0"):
-        AutoencoderConfig(kind="quantized", halvings=0)
+        AutoencoderConfig(kind="quantized", codebook_size=1)
+    with pytest.raises(ValueError, match="downsampling_layers must be from 1 to 16, got 0"):
+        AutoencoderConfig(kind="quantized", downsampling_layers=0)
     with pytest.raises(ValueError, match="sparsity must be 0 with kind=quantized"):
         AutoencoderConfig(kind="quantized", sparsity=0.1)
     with pytest.raises(ValueError, match="commitment must be from 0 to"):

@@ -69,49 +69,49 @@ def test_gradients_are_those_of_the_steps_in_double(runs):
         out = model(targets.to(dtype), model.start(source._replace(items=source.items.to(dtype))))
         (out * torch.sin(torch.arange(out.numel(), dtype=dtype)).view(out.shape)).sum().backward()
     assert len(runs) == 1
-    for (name, mine), reference in zip(core.named_parameters(), exact.parameters(), strict=True):
-        torch.testing.assert_close(mine.grad.double(), reference.grad, rtol=1e-4, atol=1e-5, msg=name)
+    for (name, parameter), reference in zip(core.named_parameters(), exact.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad.double(), reference.grad, rtol=1e-4, atol=1e-5, msg=name)
 
 
 def test_source_without_padding(runs):
     core, items, targets = make_core(), torch.randn(len(LENGTHS), TIME, WIDTH), make_targets()
-    whole = core(targets, core.start(Unpadded.of(items)))
+    unpadded = core(targets, core.start(Unpadded.of(items)))
     padded = core(targets, core.start(Padded(items, torch.full((len(LENGTHS),), TIME))))
-    assert torch.equal(whole, padded)
+    assert torch.equal(unpadded, padded)
     assert len(runs) == 2
 
 
 def test_observers_see_every_read_and_change_nothing(runs):
     core, source, targets = make_core(), make_source(), make_targets()
-    unheard = core(targets, core.start(source))
+    expected = core(targets, core.start(source))
     assert len(runs) == 1
     with record_weights(core) as maps:
-        heard = core(targets, core.start(source))
+        recorded = core(targets, core.start(source))
     assert len(maps["read"]) == STEPS + 1
-    with subscribe(lambda told: None):
-        told = core(targets, core.start(source))
+    with subscribe(lambda event: None):
+        event = core(targets, core.start(source))
     assert len(runs) == 1
-    for out in (heard, told):
-        torch.testing.assert_close(out, unheard, **TOLERANCE)
+    for out in (recorded, event):
+        torch.testing.assert_close(out, expected, **TOLERANCE)
 
 
 @pytest.mark.parametrize("part", ["cells.0", "read", "read.score"])
 def test_hooks_on_modules_are_called_at_every_step(part, runs):
     core, source, targets = make_core(), make_source(), make_targets()
-    called = []
+    calls = []
     module = core.get_submodule(part)
     register = module.register_forward_hook if part != "read.score" else module.register_forward_pre_hook
-    handle = register(lambda *_: called.append(1))
+    handle = register(lambda *_: calls.append(1))
     core(targets, core.start(source))
     assert not runs
-    assert part == "read.score" or len(called) >= STEPS
+    assert part == "read.score" or len(calls) >= STEPS
     handle.remove()
     core(targets, core.start(source))
     assert len(runs) == 1
 
 
 class Halving(GRUCell):
-    """A custom cell."""
+    """GRU cell whose state is halved."""
 
     def forward(self, projected, state, *, context=None):
         return tuple(part / 2 for part in super().forward(projected, state, context=context))

@@ -1,4 +1,4 @@
-"""Recurrent core: the lectures' formulas by hand, reads, and the initial state of the decoder."""
+"""Recurrent core: formulas by hand, reads, and the initial state of the decoder."""
 
 from dataclasses import replace
 
@@ -95,13 +95,13 @@ def test_padding_is_absent_in_value_and_gradient(cell, attention):
         assert torch.equal(a, b)
 
 
-def test_rnn_with_additive_attention_is_the_lectures_formula():
+def test_rnn_with_additive_attention_equals_its_formula():
     core = make_core(cell="rnn", hidden=2, attention_hidden=3, directions=1)
     source, targets = make_source(), make_targets()
     out = core(targets, core.start(source))
     cell, score = core.cells[0], core.read.score
     a = torch.cat((cell.input_weight, cell.state_weight, cell.context_weight), 1)  # A' [x; s; c]
-    encoder = core.encoder.run
+    encoder = core.encoder.rnn
     for row, length in enumerate(LENGTHS):
         h = [torch.zeros(2, dtype=torch.float64)]
         for x in source.items[row, :length]:
@@ -122,10 +122,10 @@ def test_rnn_with_additive_attention_is_the_lectures_formula():
 
 
 @every_cell
-def test_plain_seq2seq_is_torchs_layers_one_after_the_other(cell):
-    theirs = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}[cell]
+def test_seq2seq_without_attention_equals_layers_of_torch(cell):
+    torch_layer = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}[cell]
     core, source, targets = make_core(cell=cell, attention="none", directions=1), make_source(), make_targets()
-    decoder, cells = theirs(WIDTH, HIDDEN, batch_first=True).double(), core.cells[0]
+    decoder, cells = torch_layer(WIDTH, HIDDEN, batch_first=True).double(), core.cells[0]
     with torch.no_grad():
         decoder.weight_ih_l0.copy_(cells.input_weight)
         decoder.weight_hh_l0.copy_(cells.state_weight)
@@ -143,11 +143,11 @@ def test_plain_seq2seq_is_torchs_layers_one_after_the_other(cell):
 @every_cell
 def test_bridge_maps_the_final_states_of_two_directions(cell):
     core, source = make_core(cell=cell, attention="none"), make_source()
-    finals, (handover,) = core.encoder(source).finals[0], core.handovers
+    finals, (bridge,) = core.encoder(source).finals[0], core.bridges
     first = core.start(source).cells[0]
-    close(first[0], torch.tanh(handover.maps[0](finals[0])))
+    close(first[0], torch.tanh(bridge.projections[0](finals[0])))
     if cell == "lstm":
-        close(first[1], handover.maps[1](finals[1]))
+        close(first[1], bridge.projections[1](finals[1]))
 
 
 @pytest.mark.parametrize(("layers", "decoder_layers", "reference"), [(3, 1, [2]), (2, 2, [0, 1]), (2, 4, [0, 0, 0, 1])])
@@ -180,7 +180,7 @@ def test_weights_sum_to_one_over_the_row(attention):
         assert weights[absent].eq(0).all()
 
 
-def test_context_is_what_the_top_layers_state_reads():
+def test_context_is_read_by_the_state_of_the_top_layer():
     core, source, targets = make_core(layers=2), make_source(), make_targets()
     recorded = record_weights(core)
     state = core.start(source)
@@ -191,7 +191,7 @@ def test_context_is_what_the_top_layers_state_reads():
         close(recorded[-1], reference)
 
 
-def test_without_attention_nothing_reads_and_only_the_final_state_matters():
+def test_without_attention_only_the_final_state_is_used():
     core, source, targets = make_core(attention="none", cell="gru"), make_source(), make_targets()
     assert not any(isinstance(module, Read) for module in core.modules())
     state = core.start(source)
@@ -199,20 +199,20 @@ def test_without_attention_nothing_reads_and_only_the_final_state_matters():
     assert state.context is None
     inner = state.cells[0][0]
     (gradient,) = torch.autograd.grad(core(targets, state).sum(), [inner], retain_graph=True)
-    (through_all,) = torch.autograd.grad(core(targets, state).sum(), [core.encoder.run.weight_ih_l0], retain_graph=True)
-    (through_state,) = torch.autograd.grad(inner, [core.encoder.run.weight_ih_l0], gradient)
+    (through_all,) = torch.autograd.grad(core(targets, state).sum(), [core.encoder.rnn.weight_ih_l0], retain_graph=True)
+    (through_state,) = torch.autograd.grad(inner, [core.encoder.rnn.weight_ih_l0], gradient)
     close(through_state, through_all)
 
 
 @pytest.mark.parametrize(("attention", "score"), [("additive", Additive), ("general", General)])
 def test_keys_are_projected_once_per_source(attention, score, monkeypatch):
-    calls, mapped = [], score.map_keys
+    calls, original = [], score.map_keys
 
-    def counted(self, keys):
+    def count_calls(self, keys):
         calls.append(keys.shape)
-        return mapped(self, keys)
+        return original(self, keys)
 
-    monkeypatch.setattr(score, "map_keys", counted)
+    monkeypatch.setattr(score, "map_keys", count_calls)
     core, source, targets = make_core(attention=attention), make_source(), make_targets()
     state = core.start(source)
     core(targets, state)
@@ -230,13 +230,13 @@ def test_select_indexes_the_memory_and_reorder_does_not(cell, attention):
     hidden, _ = core.step(targets[:, 1], state)
     picked, _ = core.step(targets[index, 1], state.select(index))
     close(picked, hidden[index])
-    turned = state.reorder(torch.tensor([1, 2, 0]))
-    assert turned.memory is state.memory
-    for cell_state, before in zip(turned.cells, state.cells, strict=True):
-        for part, part_before in zip(cell_state, before, strict=True):
+    reordered = state.reorder(torch.tensor([1, 2, 0]))
+    assert reordered.memory is state.memory
+    for cell_state, original in zip(reordered.cells, state.cells, strict=True):
+        for part, part_before in zip(cell_state, original, strict=True):
             assert torch.equal(part, part_before[[1, 2, 0]])
     if attention != "none":
-        assert torch.equal(turned.context, state.context[[1, 2, 0]])
+        assert torch.equal(reordered.context, state.context[[1, 2, 0]])
 
 
 def test_states_are_immutable():
@@ -339,8 +339,8 @@ def test_cosine_attention_learns_its_scale():
 def test_concat_attention_is_additive_with_one_matrix():
     concat, additive = make_core(attention="concat"), make_core(attention="additive")
     weights = concat.state_dict()
-    both = weights.pop("read.score.weight")
-    weights |= {"read.score.query_weight": both[:, :HIDDEN], "read.score.key_weight": both[:, HIDDEN:]}
+    weight = weights.pop("read.score.weight")
+    weights |= {"read.score.query_weight": weight[:, :HIDDEN], "read.score.key_weight": weight[:, HIDDEN:]}
     additive.load_state_dict(weights)
     source, targets = make_source(), make_targets()
     close(concat(targets, concat.start(source)), additive(targets, additive.start(source)))

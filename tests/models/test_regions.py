@@ -48,16 +48,16 @@ def test_hungarian_matching_is_the_best_of_all_assignments():
     real = torch.tensor([[True, True, True, True], [False, True, True, False], [False] * 4])
     rows, queries, targets = hungarian_matching(cost, real)
     assert rows.tolist().count(2) == 0
-    for row, there in ((0, [0, 1, 2, 3]), (1, [1, 2])):
-        of = rows == row
-        assert sorted(targets[of].tolist()) == there
-        assert len(set(queries[of].tolist())) == len(there)
-        got = cost[row, queries[of], targets[of]].sum()
+    for row, expected in ((0, [0, 1, 2, 3]), (1, [1, 2])):
+        in_row = rows == row
+        assert sorted(targets[in_row].tolist()) == expected
+        assert len(set(queries[in_row].tolist())) == len(expected)
+        cost_found = cost[row, queries[in_row], targets[in_row]].sum()
         best = min(
-            sum(cost[row, q, t] for q, t in zip(some, there, strict=True))
-            for some in itertools.permutations(range(5), len(there))
+            sum(cost[row, q, t] for q, t in zip(permutation, expected, strict=True))
+            for permutation in itertools.permutations(range(5), len(expected))
         )
-        close(got, best)
+        close(cost_found, best)
 
 
 def test_more_targets_than_queries_leaves_some_unmatched():
@@ -79,8 +79,8 @@ def test_nms_keeps_the_highest_score_of_overlapping_predictions():
     assert order.tolist() == [[0, 2, 4, 1, 3]]
     assert new.tolist() == [[True, True, True, False, False]]
     assert class_wise_nms(score, label, regions, overlap=0.7)[1].all()
-    apart = class_wise_nms(score, torch.tensor([[0, 1, 0, 1, 1]]), regions, overlap=0.6)
-    assert apart[1].all()  # the overlapping ones are of another class
+    other_classes = class_wise_nms(score, torch.tensor([[0, 1, 0, 1, 1]]), regions, overlap=0.6)
+    assert other_classes[1].all()  # the overlapping ones are of another class
 
 
 def test_nms_equals_the_greedy_algorithm():
@@ -90,17 +90,17 @@ def test_nms_equals_the_greedy_algorithm():
     order, new = class_wise_nms(score, label, regions, overlap=0.3)
     iou = overlaps(regions[:, :, None], regions[:, None])[0]
     for row in range(4):
-        kept: list[int] = []
-        for place in score[row].argsort(descending=True).tolist():
-            if all(iou[row, place, other] <= 0.3 or label[row, place] != label[row, other] for other in kept):
-                kept.append(place)
-        assert order[row][new[row]].tolist() == kept
-        assert 1 < len(kept) < 30
+        selected: list[int] = []
+        for index in score[row].argsort(descending=True).tolist():
+            if all(iou[row, index, other] <= 0.3 or label[row, index] != label[row, other] for other in selected):
+                selected.append(index)
+        assert order[row][new[row]].tolist() == selected
+        assert 1 < len(selected) < 30
 
 
 @pytest.fixture
 def proposals():
-    """Ten proposals along a line, each with a region of 0.2 around its center."""
+    """Return ten proposals along a line, each with a region of 0.2 around its center."""
     centers = (torch.arange(10)[:, None] + 0.5) / 10
     return centers, torch.cat((centers, torch.full_like(centers, 0.2)), -1)[None]
 
@@ -109,28 +109,28 @@ def test_proposals_are_assigned_to_the_targets_that_contain_them(proposals):
     centers, regions = proposals
     targets = torch.tensor([[[0.25, 0.3], [0.75, 0.01], [0.0, 0.0]]])
     real = torch.tensor([[True, True, False]])
-    chosen, quality = task_aligned_assignment(torch.full((1, 10, 3), 0.5), regions, centers, targets, real)
+    assigned, quality = task_aligned_assignment(torch.full((1, 10, 3), 0.5), regions, centers, targets, real)
     # Centers 0.15, 0.25, 0.35 are inside [0.1, 0.4]; the tiny target gets only the nearest proposal.
-    assert chosen.tolist() == [[-1, 0, 0, 0, -1, -1, -1, 1, -1, -1]]
+    assert assigned.tolist() == [[-1, 0, 0, 0, -1, -1, -1, 1, -1, -1]]
     best = overlaps(regions[0, 2], targets[0, 0])[0]
     close(quality[0, 2], best)
     assert quality[0, 1] < quality[0, 2]
-    assert (quality[chosen < 0] == 0).all()
+    assert (quality[assigned < 0] == 0).all()
 
 
 def test_proposal_of_two_targets_is_assigned_to_the_one_of_larger_iou(proposals):
     centers, regions = proposals
     targets = torch.tensor([[[0.3, 0.4], [0.35, 0.2]]])
-    chosen, _ = task_aligned_assignment(
+    assigned, _ = task_aligned_assignment(
         torch.full((1, 10, 2), 0.5), regions, centers, targets, torch.ones(1, 2, dtype=torch.bool)
     )
-    assert chosen[0, 3] == 1
-    assert chosen[0, 1] == 0
+    assert assigned[0, 3] == 1
+    assert assigned[0, 1] == 0
 
 
 def test_at_most_the_given_number_of_proposals_per_target(proposals):
     centers, regions = proposals
     targets = torch.tensor([[[0.5, 1.0]]])
     sure = torch.linspace(0.1, 0.9, 10).view(1, 10, 1)
-    chosen, _ = task_aligned_assignment(sure, regions, centers, targets, torch.ones(1, 1, dtype=torch.bool), most=3)
-    assert (chosen >= 0).sum() == 3
+    assigned, _ = task_aligned_assignment(sure, regions, centers, targets, torch.ones(1, 1, dtype=torch.bool), most=3)
+    assert (assigned >= 0).sum() == 3

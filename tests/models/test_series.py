@@ -14,8 +14,8 @@ def test_windows_by_hand():
     series = torch.randn(2, 7, 2)
     out = reads(Padded(series, torch.tensor([7, 4])))
     assert out.lengths.tolist() == [3, 2]
-    whole = series[0, 3:6].flatten() @ reads.embed.weight.T + reads.embed.bias
-    close(out.items[0, 1], whole + sinusoids(1, 1, 6)[0])
+    full_window = series[0, 3:6].flatten() @ reads.embed.weight.T + reads.embed.bias
+    close(out.items[0, 1], full_window + sinusoids(1, 1, 6)[0])
     cut = torch.cat((series[1, 3], torch.zeros(4))) @ reads.embed.weight.T + reads.embed.bias
     close(out.items[1, 1], cut + sinusoids(1, 1, 6)[0])
 

@@ -44,7 +44,7 @@ def test_spectrogram_does_not_depend_on_loudness():
 
 
 def test_items_are_centered_on_their_frames():
-    reads = FrameReader(8000, 16, sample_rate=8000, bands=20, channels=16, halvings=2)
+    reads = FrameReader(8000, 16, sample_rate=8000, bands=20, channels=16, downsampling_layers=2)
     items = reads(torch.randn(3, 8000))
     assert items.items.shape == (3, 25, 16)
     # Frames 0 .. 3 are centered on 0, 10, 20, 30 ms.
@@ -52,10 +52,15 @@ def test_items_are_centered_on_their_frames():
 
 
 def test_stem_halves_the_sides_the_given_number_of_times():
-    for halvings, side in ((1, 15), (2, 8), (3, 4), (4, 2)):
-        assert Stem(3, 32, halvings=halvings)(torch.randn(2, 3, 30, 30)).shape == (2, 32, side, side)
-    with pytest.raises(ValueError, match="halvings must be at least 1, got 0"):
-        Stem(3, 32, halvings=0)
+    for downsampling_layers, side in ((1, 15), (2, 8), (3, 4), (4, 2)):
+        assert Stem(3, 32, downsampling_layers=downsampling_layers)(torch.randn(2, 3, 30, 30)).shape == (
+            2,
+            32,
+            side,
+            side,
+        )
+    with pytest.raises(ValueError, match="downsampling_layers must be at least 1, got 0"):
+        Stem(3, 32, downsampling_layers=0)
 
 
 def test_untrained_residual_block_is_the_activation():
@@ -65,7 +70,7 @@ def test_untrained_residual_block_is_the_activation():
 
 def test_stem_does_not_depend_on_the_batch_size():
     torch.manual_seed(1)
-    stem = Stem(1, 16, halvings=2).double()
+    stem = Stem(1, 16, downsampling_layers=2).double()
     x = torch.randn(3, 1, 12, 12).double()
     close(stem(x)[1:2], stem(x[1:2]))
 

@@ -49,29 +49,31 @@ def _copy(state: dict, name: str, module: nn.Module) -> None:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_transformer_equals_torchs(norm, activation):
+def test_transformer_equals_that_of_torch(norm, activation):
     config = TransformerConfig(
         layers=2, decoder_layers=3, width=12, heads=3, feedforward=17, norm=norm, activation=activation,
         positions="none",
     )  # fmt: skip
     core = TransformerCore(config).double().eval()
     _randomize(core)
-    theirs = to_torch(core, config)
+    torch_model = to_torch(core, config)
     if norm == "post":  # torch normalizes a post-norm stack once more at its end; ours, as the paper's, does not
-        theirs.encoder.norm = theirs.decoder.norm = None
+        torch_model.encoder.norm = torch_model.decoder.norm = None
     else:
-        _same_norms(theirs, core)
+        _same_norms(torch_model, core)
     source, targets = torch.randn(2, 7, 12).double(), torch.randn(2, 5, 12).double()
     lengths = torch.tensor([7, 3])
     absent = torch.arange(7) >= lengths[:, None]
     future = ~torch.ones(5, 5, dtype=torch.bool).tril()
-    expected = theirs(source, targets, tgt_mask=future, src_key_padding_mask=absent, memory_key_padding_mask=absent)
+    expected = torch_model(
+        source, targets, tgt_mask=future, src_key_padding_mask=absent, memory_key_padding_mask=absent
+    )
     close(core(targets, core.start(Padded(source, lengths))), expected)
 
 
-def _same_norms(theirs: nn.Transformer, core: TransformerCore) -> None:
-    theirs.encoder.norm.load_state_dict(core.encoder_norm.state_dict())
-    theirs.decoder.norm.load_state_dict(core.decoder_norm.state_dict())
+def _same_norms(torch_model: nn.Transformer, core: TransformerCore) -> None:
+    torch_model.encoder.norm.load_state_dict(core.encoder_norm.state_dict())
+    torch_model.decoder.norm.load_state_dict(core.decoder_norm.state_dict())
 
 
 def _randomize(core: TransformerCore) -> None:
@@ -132,10 +134,10 @@ def test_relative_positions_are_invariant_to_a_shift(positions):
     _randomize(core)
     heads, items = core.encoder[0].attention, torch.randn(1, 7, 12).double()
     query = heads.query(items).unflatten(-1, (3, 4)).transpose(1, 2)
-    whole, part = heads.memory(items), heads.memory(items[:, 2:])
+    full, part = heads.memory(items), heads.memory(items[:, 2:])
     biases = [
         inputs.bias_tensor()
-        for inputs in (heads.read.prepare_inputs(query, whole), heads.read.prepare_inputs(query[:, :, 2:], part))
+        for inputs in (heads.read.prepare_inputs(query, full), heads.read.prepare_inputs(query[:, :, 2:], part))
     ]
     close(biases[0][..., 2:, 2:], biases[1])
     assert biases[1].std() > 0.01
@@ -149,7 +151,7 @@ def test_window_is_the_number_of_targets_that_a_block_sees(window):
     out = core(targets, core.start(source))
     (grad,) = torch.autograd.grad(out[0, 5, 0], targets)
     has_gradient = grad[0].abs().amax(-1) > 0
-    assert has_gradient.tolist() == [5 - window < place <= 5 for place in range(7)]
+    assert has_gradient.tolist() == [5 - window < position <= 5 for position in range(7)]
 
 
 def test_past_of_a_window_does_not_grow_beyond_it():
@@ -201,7 +203,7 @@ def test_config_rejects_sizes_below_one():
         TransformerConfig(layers=0)
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_config_rejects_invalid_heads_and_scores():
     with pytest.raises(ValueError, match="key_heads must divide heads=4, got 3"):
         TransformerConfig(key_heads=3)

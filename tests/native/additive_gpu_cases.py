@@ -52,7 +52,7 @@ class Case:
     scale: float = 1.0
     """Scale of query and keys."""
     far: float = 0.0
-    """Added to all queries and subtracted from all keys: the sums stay the same, the terms are far from 0."""
+    """Offset added to all queries and subtracted from all keys: the sums stay the same, the terms are far from 0."""
     v_scale: float = 1.0
     noncontiguous: bool = False
     tiles: dict[str, int] = field(default_factory=lambda: WHOLE_TILE)

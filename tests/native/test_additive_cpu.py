@@ -79,7 +79,7 @@ def test_tanh_error_is_within_the_stated_bound_for_every_finite_pair(dtype, boun
         left, right = (x.flatten() for x in torch.meshgrid(points, torch.cat((points, -points + 0.7)), indexing="ij"))
         for shift in shifts:
             query, keys = left + shift, right - shift
-            # One key a read, so that its log-sum-exp is its score, of one hidden unit with v = 1.
+            # One key per read, so that its log-sum-exp is its score; one hidden unit, with v = 1.
             query, keys = query.view(-1, 1, 1, 1).expand(-1, -1, num_queries, -1), keys.view(-1, 1, 1, 1)
             _, lse = additive_read(query, keys, torch.ones_like(keys), torch.ones(1, 1, dtype=dtype))
             exact = torch.tanh(query[:, :, :, 0].double() + keys[:, :, :, 0].double())
@@ -201,8 +201,8 @@ def test_cached_exponentials_are_of_the_keys_and_not_of_a_rounded_copy():
     with torch.no_grad():
         memory.keys.neg_()
     with torch.autocast("cpu", torch.bfloat16):
-        got = attend(query, memory, score=score).float()
-    assert (got - attend(query, memory, score=score, kernel="reference")).abs().max() < 0.05
+        actual = attend(query, memory, score=score).float()
+    assert (actual - attend(query, memory, score=score, kernel="reference")).abs().max() < 0.05
 
 
 def test_second_derivatives_raise_and_name_the_reference_kernel():
@@ -235,7 +235,7 @@ def test_gradcheck_of_the_operator():
         ({"exps": torch.zeros(1, 1, 5, 3)}, ValueError, "exps must have the shape of the keys"),
     ],
 )
-def test_mismatched_inputs_raise_with_their_name(unchecked, change, error, message):
+def test_mismatched_inputs_raise_with_their_name(no_shape_checks, change, error, message):
     query, keys, values, v = make_inputs(1, 1, 1, 5, 4, 3, 2)
     with pytest.raises(error, match=message):
         additive_read(**{"query": query, "keys": keys, "values": values, "v": v, **change})

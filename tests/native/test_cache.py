@@ -1,4 +1,4 @@
-"""Compiled code is found by the next process, and recompiled if the file is damaged."""
+"""Compiled code is loaded by the next process, and recompiled if the file is damaged."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ CODE = """
 import ctypes
 import logging
 from numba import njit, types
-from regard.attention.kernels import compiled_cache
+from regard.native import cache as compiled_cache
 
 compiled = []
 logging.basicConfig(level=logging.INFO)

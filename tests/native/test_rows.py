@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.func import vmap
 
-from regard.native import rows as rows_cpu
-from regard.ops import softmax as rows
+from regard.native import rows as native_rows
+from regard.ops import softmax as softmax_ops
 from regard.ops.softmax import softmax
 
 
@@ -19,8 +19,8 @@ def reference_softmax(scores, gradient):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("columns", [1, 2, 7, 15, 16, 31, 33, 257, 5000])
 def test_softmax_and_gradient_match_float64(monkeypatch, dtype, columns):
-    monkeypatch.setattr(rows, "_VECTOR", 1 << 20)
-    monkeypatch.setattr(rows, "_MIN_SIZE", 0)
+    monkeypatch.setattr(softmax_ops, "_VECTOR", 1 << 20)
+    monkeypatch.setattr(softmax_ops, "_MIN_SIZE", 0)
     scores = (torch.randn(3, 41, columns) * 8).to(dtype).requires_grad_()
     gradient = torch.randn(3, 41, columns).to(dtype)
     out = softmax(scores)
@@ -38,7 +38,7 @@ def test_masked_keys_have_weight_zero_and_a_fully_masked_row_is_nan():
     scores = torch.randn(5, 9)
     scores[1, 3:], scores[2, :] = float("-inf"), float("-inf")
     scores[3, 4] = float("nan")
-    out = rows_cpu.softmax(scores)
+    out = native_rows.softmax(scores)
     assert (out[1, 3:] == 0).all()
     assert out.isnan().any(-1).tolist() == [False, False, True, True, False]
     assert (out[[0, 1, 4]].sum(-1) - 1).abs().max() < 1e-6
@@ -50,14 +50,14 @@ def test_softmax_does_not_depend_on_threads():
         results = []
         for threads in (1, 3):
             torch.set_num_threads(threads)
-            results.append(rows_cpu.softmax(scores))
+            results.append(native_rows.softmax(scores))
     finally:
         torch.set_num_threads(before)
     assert torch.equal(*results)
 
 
 def test_gradients_of_gradients_and_mapped_functions(monkeypatch):
-    monkeypatch.setattr(rows, "_MIN_SIZE", 0)
+    monkeypatch.setattr(softmax_ops, "_MIN_SIZE", 0)
     scores = torch.randn(4, 7, requires_grad=True)
 
     def second(function):
@@ -77,12 +77,12 @@ def test_long_or_few_rows_use_torch():
 def test_bfloat16_is_widened_and_rounded_as_in_torch():
     halves = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16).view(torch.bfloat16)
     wide = torch.empty(len(halves), dtype=torch.float32)
-    rows_cpu.row_reader(np.uint16)(wide.numpy(), halves.view(torch.uint16).numpy())
+    native_rows.row_reader(np.uint16)(wide.numpy(), halves.view(torch.uint16).numpy())
     assert torch.equal(wide.isnan(), halves.isnan())
     assert torch.equal(wide.nan_to_num(0), halves.float().nan_to_num(0))
     between = (wide.view(torch.int32)[:, None] + torch.tensor([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF])).flatten()
     between = between.to(torch.int32).view(torch.float32)
     results = torch.empty(len(between), dtype=torch.uint16)
-    rows_cpu.row_writer(np.uint16)(results.numpy(), between.numpy())
+    native_rows.row_writer(np.uint16)(results.numpy(), between.numpy())
     assert torch.equal(results.view(torch.bfloat16).isnan(), between.isnan())
     assert torch.equal(results.view(torch.bfloat16).nan_to_num(0), between.to(torch.bfloat16).nan_to_num(0))

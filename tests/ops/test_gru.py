@@ -56,14 +56,14 @@ def disable_compiled(monkeypatch: pytest.MonkeyPatch, *modules) -> None:
 @pytest.mark.parametrize(("layers", "directions"), [(1, 1), (1, 2), (3, 1), (2, 2)])
 def test_encoder_equals_torch(layers, directions, monkeypatch):
     encoder, items = make_encoder(layers=layers, directions=directions), torch.randn(len(LENGTHS), TIME, INPUT)
-    called = []
+    calls = []
     encode = gru.encode
-    monkeypatch.setattr(recurrent_encoder, "encode", lambda *inputs: called.append(1) or encode(*inputs))
+    monkeypatch.setattr(recurrent_encoder, "encode", lambda *inputs: calls.append(1) or encode(*inputs))
     ours = run_encoder(encoder, items, FULL)
-    assert len(called) == layers
+    assert len(calls) == layers
     disable_compiled(monkeypatch, recurrent_encoder)
     assert_close(ours, run_encoder(encoder, items, FULL))
-    assert len(called) == layers
+    assert len(calls) == layers
 
 
 def test_encoder_in_half_precision_is_as_accurate_as_its_products(monkeypatch):
@@ -125,8 +125,8 @@ class DecoderInputs:
         projected, state, context, keys, values = self.tensors
         hidden = torch.arange(KEYS) >= self.lengths[:, None]
         states, contexts = [], []
-        for now in projected:
-            (state,) = self.cell(now, (state,), context=context)
+        for item in projected:
+            (state,) = self.cell(item, (state,), context=context)
             scores = torch.tanh((state @ self.query.t())[:, None] + keys) @ self.v
             shares = scores.masked_fill(hidden, -1e9).softmax(-1).masked_fill(hidden, 0)
             context = (shares[..., None] * values).sum(1)
@@ -168,13 +168,13 @@ def test_a_gradient_of_states_alone_or_of_contexts_alone():
 
 def test_results_do_not_depend_on_other_rows():
     inputs = DecoderInputs()
-    whole = inputs.run_compiled()
-    assert whole is not None
+    batched = inputs.run_compiled()
+    assert batched is not None
     inputs.tensors = [x[:, 1:2] if x.dim() == 3 and len(x) == STEPS else x[1:2] for x in inputs.tensors]
     inputs.lengths = inputs.lengths[1:2]
-    alone = inputs.run_compiled()
-    assert alone is not None
-    assert_close([out[:, 0] for out in alone], [out[:, 1] for out in whole], tolerance=1e-6)
+    single = inputs.run_compiled()
+    assert single is not None
+    assert_close([out[:, 0] for out in single], [out[:, 1] for out in batched], tolerance=1e-6)
 
 
 def test_loops_do_not_depend_on_threads(monkeypatch):

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from regard.native import token_loss as cross_entropy_cpu
-from regard.ops import linear as products
-from regard.ops import token_loss as cross_entropy
+from regard.native import token_loss as native_loss
+from regard.ops import linear as linear_ops
+from regard.ops import token_loss as loss_ops
 from regard.ops.token_loss import token_loss
 from tests.helpers import close
 
@@ -15,7 +15,7 @@ from tests.helpers import close
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("chunk_bytes", [1, 1 << 30])
 def test_loss_equals_torch(monkeypatch, smoothing, with_bias, chunk_bytes):
-    monkeypatch.setattr(cross_entropy, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(loss_ops, "_CHUNK_BYTES", chunk_bytes)
     leaves = [torch.randn(157, 7), torch.randn(11, 7) * 5, torch.randn(11)][: 3 if with_bias else 2]
     leaves = [leaf.double().requires_grad_() for leaf in leaves]
     hidden, weight, bias = (*leaves, None)[:3]
@@ -25,8 +25,8 @@ def test_loss_equals_torch(monkeypatch, smoothing, with_bias, chunk_bytes):
     expected = functional.cross_entropy(logits, target, label_smoothing=smoothing, reduction="sum")
     close(loss.total, expected)
     close(loss.nll, functional.cross_entropy(logits, target, reduction="sum"))
-    got = torch.autograd.grad(3 * loss.total, leaves)
-    for ours, theirs in zip(got, torch.autograd.grad(3 * expected, leaves), strict=True):
+    actual = torch.autograd.grad(3 * loss.total, leaves)
+    for ours, theirs in zip(actual, torch.autograd.grad(3 * expected, leaves), strict=True):
         close(ours, theirs)
 
 
@@ -64,7 +64,7 @@ def test_loss_raises_for_a_smoothing_of_one():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("vocab", [11, 65, 997])
 def test_float32_loss_matches_float64_with_any_product(monkeypatch, smoothing, vocab):
-    monkeypatch.setattr(cross_entropy, "_CHUNK_BYTES", 1 << 17)
+    monkeypatch.setattr(loss_ops, "_CHUNK_BYTES", 1 << 17)
     hidden, weight = torch.randn(157, 37, requires_grad=True), torch.randn(vocab, 37, requires_grad=True)
     target = torch.randint(vocab, (157,))
     wide = [t.detach().double().requires_grad_() for t in (hidden, weight)]
@@ -72,11 +72,11 @@ def test_float32_loss_matches_float64_with_any_product(monkeypatch, smoothing, v
     expected = functional.cross_entropy(logits, target, label_smoothing=smoothing, reduction="sum")
     gradients = torch.autograd.grad(expected, wide)
     for fast in (False, True):
-        if fast and products.onednn_operators() is None:
+        if fast and linear_ops.onednn_operators() is None:
             continue
-        monkeypatch.setattr(products, "is_onednn_faster", lambda fast=fast: fast)
-        monkeypatch.setattr(products, "_MIN_SIZE_NO_GRAD", 0)
-        monkeypatch.setattr(products, "MIN_SIZE", 0)
+        monkeypatch.setattr(linear_ops, "is_onednn_faster", lambda fast=fast: fast)
+        monkeypatch.setattr(linear_ops, "_MIN_SIZE_NO_GRAD", 0)
+        monkeypatch.setattr(linear_ops, "MIN_SIZE", 0)
         loss = token_loss(hidden, weight, None, target, smoothing=smoothing)
         assert abs(loss.total.double() / expected - 1) < 1e-5
         for ours, theirs in zip(torch.autograd.grad(loss.total, (hidden, weight)), gradients, strict=True):
@@ -88,7 +88,7 @@ def test_float32_loss_matches_float64_with_any_product(monkeypatch, smoothing, v
 def test_exponentials_match_float64(dtype, columns):
     scores = (torch.randn(13, columns) * 30).to(dtype)
     original = scores.double()
-    highest, total = cross_entropy_cpu.exponentiate_rows(scores)
+    highest, total = native_loss.exponentiate_rows(scores)
     expected = (original - original.amax(1, keepdim=True)).exp()
     assert torch.equal(highest.double(), original.amax(1, keepdim=True))
     approximate = 1e-6 if dtype == torch.float32 else 2**-8
@@ -101,7 +101,7 @@ def test_exponentials_match_float64(dtype, columns):
 def test_sum_of_a_row_with_nan_or_infinity_is_nan(dtype):
     scores = torch.zeros(5, 300, dtype=dtype)
     scores[1, 7], scores[2, 299], scores[3, 0] = float("nan"), float("inf"), float("-inf")
-    _, total = cross_entropy_cpu.exponentiate_rows(scores)
+    _, total = native_loss.exponentiate_rows(scores)
     assert total.isnan().squeeze(1).tolist() == [False, True, True, False, False]
     assert total[3] == 299
 
@@ -111,5 +111,5 @@ def test_sum_of_a_row_with_nan_or_infinity_is_nan(dtype):
 def test_accumulate_widens_before_adding(dtype, count):
     total, part = torch.randn(count), torch.randn(count).to(dtype)
     expected = total + part
-    cross_entropy_cpu.accumulate(total, part)
+    native_loss.accumulate(total, part)
     assert torch.equal(total, expected)

@@ -1,24 +1,4 @@
-"""Finished runs of each core, trained once for all tests of this folder."""
+"""Fixtures of the tests of recipes."""
 
-from pathlib import Path
-
-import pytest
-
-from regard.cli.main import main
-from regard.recipes.base.text_to_text import TrainedTexts
-from regard.recipes.load import load
-from tests.recipes.toy import SMALL, toy_arguments
-
-
-@pytest.fixture(scope="session", params=SMALL)
-def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a finished run."""
-    folder = tmp_path_factory.mktemp(request.param)
-    assert main(["train", *toy_arguments(folder, core=request.param)]) == 0
-    return folder / "run"
-
-
-@pytest.fixture(scope="session")
-def trained(finished: Path) -> TrainedTexts:
-    """Load a finished run."""
-    return load(finished)
+from tests.recipes.fixtures import finished_run as finished_run
+from tests.recipes.fixtures import trained_run as trained_run

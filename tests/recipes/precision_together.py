@@ -1,4 +1,4 @@
-"""Process started by torchrun in a test: `torchrun ... -m tests.recipes.precision_together RECIPE ...`.
+"""Program that a test starts with torchrun: `torchrun ... -m tests.recipes.precision_together RECIPE ...`.
 
 The measurement returns bfloat16 on the main process and float32 on the other. Each prints the precision of its steps.
 """
@@ -16,17 +16,17 @@ RANK = int(os.environ["RANK"])
 
 
 def main() -> None:
-    seen, real = set(), loop.add_gradients
+    precisions, original = set(), loop.add_gradients
 
-    def add_gradients(*given: Any, precision: str, **more: Any) -> Any:
-        seen.add(precision)
-        return real(*given, precision=precision, **more)
+    def add_gradients(*args: Any, precision: str, **kwargs: Any) -> Any:
+        precisions.add(precision)
+        return original(*args, precision=precision, **kwargs)
 
-    found = Precision(("bfloat16", "float32")[RANK], "measured")
-    training.resolve_precision = lambda setting, device: found
+    precision_setting = Precision(("bfloat16", "float32")[RANK], "measured")
+    training.resolve_precision = lambda setting, device: precision_setting
     loop.add_gradients = add_gradients
     assert regard(["train", *(word for word in sys.argv[1:] if word != "--")]) == 0
-    print("\n" + "".join(f"rank-{RANK}:{one}\n" for one in seen), file=sys.__stdout__, flush=True)
+    print("\n" + "".join(f"rank-{RANK}:{precision}\n" for precision in precisions), file=sys.__stdout__, flush=True)
 
 
 if __name__ == "__main__":

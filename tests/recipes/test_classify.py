@@ -16,7 +16,7 @@ from regard.recipes.base.pictures import patch_axis
 from regard.recipes.load import load
 from regard.recipes.metrics.vectors import class_scores
 from regard.recipes.targets.labels import ClassTarget
-from tests.recipes.looked import check_capture, check_gradients, check_test_input
+from tests.recipes.capture_checks import check_capture, check_gradients, check_test_input
 
 WORDS = {"good": ["great", "fine", "lovely"], "bad": ["awful", "dull", "grim"], "odd": ["strange", "queer", "weird"]}
 
@@ -53,8 +53,8 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / split / kind).mkdir(parents=True)
             for i in range(number):
                 pixels = draw.integers(0, 40, (8, 8)).astype(np.uint8)
-                place = int(draw.integers(1, 7))
-                pixels[(place, slice(None)) if kind == "lying" else (slice(None), place)] = 255
+                position = int(draw.integers(1, 7))
+                pixels[(position, slice(None)) if kind == "lying" else (slice(None), position)] = 255
                 Image.fromarray(pixels).save(folder / split / kind / f"{i}.png")
     small = "--model.core.width 24 --model.core.layers 1 --model.core.feedforward 24 --augment none --batch 16"
     limits = "--train.steps 60 --train.warmup 5 --train.lr 5e-3 --train.validate-every 30 --train.tensorboard false"
@@ -64,11 +64,11 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_reviews_learn_and_report(reviews):
-    found = json.loads((reviews / "report.json").read_text())
-    assert found["test"]["examples"] == 9
-    assert found["test"]["accuracy"] == 100
-    assert {"accuracy", "macro_f1", "nll"} <= set(found["validation"])
-    assert found["test"]["signature"] == "3 classes: bad, good, odd"
+    report = json.loads((reviews / "report.json").read_text())
+    assert report["test"]["examples"] == 9
+    assert report["test"]["accuracy"] == 100
+    assert {"accuracy", "macro_f1", "nll"} <= set(report["validation"])
+    assert report["test"]["signature"] == "3 classes: bad, good, odd"
 
 
 def test_reviews_answer_from_python(reviews):
@@ -112,25 +112,25 @@ def test_look_with_a_self_attentive_core_shows_chains(reviews, tmp_path):
     small = "--model.core self-attentive --model.core.width 16 --model.core.hidden 16 --model.core.cell rnn"
     limits = "--train.steps 2 --train.validate-every 2 --train.tensorboard false --tokenizer.min-count 1"
     assert main(f"train reviews --run {tmp_path / 'run'} {files} {small} {limits}".split()) == 0
-    (seen,) = check_capture(load(tmp_path / "run"), ["it was awful"])
-    chains = seen.find("chain")
-    assert {one.direction for one in chains} == {"from the start", "from the end"}
-    labels = {one.direction: seen.keys(one).labels for one in chains}
-    assert labels == {"from the start": ("it", "was", "awful"), "from the end": ("awful", "was", "it")}
-    assert seen.sample.title.startswith("it was awful -> ")
-    for one in chains:
-        torch.testing.assert_close(one.weights.sum(-1), torch.ones(1, 3))
-    (one,) = seen.find("pooling")
-    assert seen.keys(one).labels == ("it", "was", "awful")
+    (sample_maps,) = check_capture(load(tmp_path / "run"), ["it was awful"])
+    chains = sample_maps.find("chain")
+    assert {attention_map.direction for attention_map in chains} == {"forward", "backward"}
+    labels = {attention_map.direction: sample_maps.keys(attention_map).labels for attention_map in chains}
+    assert labels == {"forward": ("it", "was", "awful"), "backward": ("awful", "was", "it")}
+    assert sample_maps.sample.title.startswith("it was awful -> ")
+    for attention_map in chains:
+        torch.testing.assert_close(attention_map.weights.sum(-1), torch.ones(1, 3))
+    (pooling,) = sample_maps.find("pooling")
+    assert sample_maps.keys(pooling).labels == ("it", "was", "awful")
     check_gradients(load(tmp_path / "run"), ["it was awful", "it was"])
 
 
 def test_look_shows_the_weights_of_the_pooling(reviews):
     trained = load(reviews)
     first, second = check_capture(trained, ["it was awful", " it was a lovely fine one "])
-    (one,) = first.find("pooling")
-    assert first.keys(one).labels == ("it", "was", "awful")
-    assert first.queries(one).labels == ("bad",)
+    (pooling,) = first.find("pooling")
+    assert first.keys(pooling).labels == ("it", "was", "awful")
+    assert first.queries(pooling).labels == ("bad",)
     assert first.sample.title.startswith("it was awful -> bad (")
     assert second.sample.title.startswith("it was a lovely fine one -> good (")
     assert check_test_input(trained) == "it was great 0"
@@ -145,30 +145,30 @@ def test_look_shows_the_weights_of_the_pooling(reviews):
 def test_gradients_are_those_of_the_predicted_class(reviews, pictures):
     trained = load(reviews)
     capture = check_gradients(trained, ["it was awful", " it was a lovely fine one "])
-    for text, seen in zip(["it was awful", "it was a lovely fine one"], capture, strict=True):
+    for text, sample_maps in zip(["it was awful", "it was a lovely fine one"], capture, strict=True):
         ((best,),) = trained.predict([text], n_best=1)
-        assert trained.likelihood(text, seen).item() == pytest.approx(np.log(best.score), abs=1e-5)
+        assert trained.likelihood(text, sample_maps).item() == pytest.approx(np.log(best.score), abs=1e-5)
     trained, paths = load(pictures / "run"), [pictures / "test" / kind / "0.png" for kind in ("lying", "standing")]
     capture = check_gradients(trained, paths)
-    for path, seen in zip(paths, capture, strict=True):
+    for path, sample_maps in zip(paths, capture, strict=True):
         ((best,),) = trained.predict([path], n_best=1)
-        assert trained.likelihood(path, seen).item() == pytest.approx(np.log(best.score), abs=1e-5)
+        assert trained.likelihood(path, sample_maps).item() == pytest.approx(np.log(best.score), abs=1e-5)
 
 
 def test_images_learn_and_answer(pictures, capsys):
-    found = json.loads((pictures / "run" / "report.json").read_text())
-    assert found["test"]["examples"] == 12
-    assert found["test"]["accuracy"] >= 90
-    one = str(pictures / "test" / "standing" / "0.png")
-    assert load(pictures / "run").predict([one]) == ["standing"]
-    assert main(["predict", str(pictures / "run"), one]) == 0
+    report = json.loads((pictures / "run" / "report.json").read_text())
+    assert report["test"]["examples"] == 12
+    assert report["test"]["accuracy"] >= 90
+    standing = str(pictures / "test" / "standing" / "0.png")
+    assert load(pictures / "run").predict([standing]) == ["standing"]
+    assert main(["predict", str(pictures / "run"), standing]) == 0
     assert capsys.readouterr().out == "standing\n"
-    other = str(pictures / "test" / "lying" / "0.png")
-    assert main(["predict", str(pictures / "run"), one, other]) == 0
-    assert capsys.readouterr().out.splitlines() == load(pictures / "run").predict([one, other])
+    lying = str(pictures / "test" / "lying" / "0.png")
+    assert main(["predict", str(pictures / "run"), standing, lying]) == 0
+    assert capsys.readouterr().out.splitlines() == load(pictures / "run").predict([standing, lying])
     exif = Image.Exif()
     exif[0x0112] = 6
-    with Image.open(one) as image:
+    with Image.open(standing) as image:
         image.transpose(Image.Transpose.ROTATE_90).save(pictures / "turned.png", exif=exif)
     assert load(pictures / "run").predict([pictures / "turned.png"]) == ["standing"]
     (pictures / "train" / "standing" / "a.heic").write_bytes(b"x")
@@ -179,26 +179,26 @@ def test_images_learn_and_answer(pictures, capsys):
 
 
 def test_look_at_images_shows_patches_on_the_model_input(pictures):
-    trained, one = load(pictures / "run"), pictures / "test" / "standing" / "0.png"
-    with Image.open(one) as image:
+    trained, path = load(pictures / "run"), pictures / "test" / "standing" / "0.png"
+    with Image.open(path) as image:
         pixels = np.asarray(image)
-    of_file, of_pixels = check_capture(trained, [str(one), pixels[None]])
+    of_file, of_pixels = check_capture(trained, [str(path), pixels[None]])
     assert of_file.sample.title.startswith("0.png -> standing (")
     assert of_pixels.sample.title.startswith("image 2 -> standing (")
-    for seen in (of_file, of_pixels):
-        assert np.array_equal(seen.sample.pictures["image"].pixels, pixels)
-        (pooled,) = seen.find("pooling")
+    for sample_maps in (of_file, of_pixels):
+        assert np.array_equal(sample_maps.sample.pictures["image"].pixels, pixels)
+        (pooled,) = sample_maps.find("pooling")
         assert pooled.weights.shape == (4, 1, 4)
-        assert seen.queries(pooled).labels == ("standing",)
-        assert seen.keys(pooled).places == (
+        assert sample_maps.queries(pooled).labels == ("standing",)
+        assert sample_maps.keys(pooled).places == (
             (0, 0, 0.5, 0.5),
             (0.5, 0, 0.5, 0.5),
             (0, 0.5, 0.5, 0.5),
             (0.5, 0.5, 0.5, 0.5),
         )
-    one = check_test_input(trained)
-    assert one.shape == (1, 8, 8)
-    assert trained.look([one])[0].sample.title.startswith("test image 0 -> ")
+    test_input = check_test_input(trained)
+    assert test_input.shape == (1, 8, 8)
+    assert trained.look([test_input])[0].sample.title.startswith("test image 0 -> ")
 
 
 def test_pixels_of_another_shape_are_refused(pictures):
@@ -215,7 +215,7 @@ def test_pixels_of_another_shape_are_refused(pictures):
 
 
 def test_patches_that_extend_beyond_the_edge_are_cut():
-    axis = patch_axis(ImageReader((3, 10, 6), 8, halvings=2))
+    axis = patch_axis(ImageReader((3, 10, 6), 8, downsampling_layers=2))
     assert axis.labels[-1] == "row 3, column 2"
     assert axis.places[0] == pytest.approx((0, 0, 4 / 6, 4 / 10))
     assert axis.places[-1] == pytest.approx((4 / 6, 8 / 10, 2 / 6, 2 / 10))
@@ -233,10 +233,10 @@ def test_images_that_cannot_be_read_are_named(pictures, tmp_path):
 
 def test_scores_by_hand():
     probabilities = torch.tensor([[0.9, 0.1, 0], [0.2, 0.8, 0], [0.6, 0.4, 0], [0.1, 0.7, 0.2]])
-    found = class_scores(probabilities, torch.tensor([0, 1, 1, 1]))
-    assert found["accuracy"] == 75
-    assert found["macro_f1"] == pytest.approx(100 * (2 / 3 + 4 / 5) / 2)
-    assert found["nll"] == pytest.approx(-np.log([0.9, 0.8, 0.4, 0.7]).mean(), abs=1e-6)
+    scores = class_scores(probabilities, torch.tensor([0, 1, 1, 1]))
+    assert scores["accuracy"] == 75
+    assert scores["macro_f1"] == pytest.approx(100 * (2 / 3 + 4 / 5) / 2)
+    assert scores["nll"] == pytest.approx(-np.log([0.9, 0.8, 0.4, 0.7]).mean(), abs=1e-6)
     assert [answer.text for answer in ClassTarget(Labels(("a", "b", "c"))).rank(probabilities, 2)[3]] == ["b", "c"]
 
 

@@ -24,7 +24,7 @@ def score(answers, truths):
     return average_precision(answers, [boxes for boxes, _ in truths], [classes for _, classes in truths], NAMES)
 
 
-def test_perfect_boxes_score_all():
+def test_perfect_boxes_have_the_highest_score():
     truths = [truth((0, (10, 10, 50, 40)), (1, (100, 20, 30, 30))), truth()]
     scores = score([detections((0.9, 0, (10, 10, 50, 40)), (0.8, 1, (100, 20, 30, 30))), detections()], truths)
     hundred = pytest.approx(100)
@@ -32,7 +32,7 @@ def test_perfect_boxes_score_all():
 
 
 def test_average_precision_by_hand():
-    # Of two cats one is found, at IoU 0.8, behind a false one that is surer: precision 1/2 up to recall 1/2.
+    # One of two cats is detected, at IoU 0.8, ranked after a false positive: precision 1/2 up to recall 1/2.
     truths = [truth((0, (0, 0, 100, 100)), (0, (300, 300, 100, 100)))]
     scores = score([detections((0.9, 0, (600, 0, 50, 50)), (0.5, 0, (0, 0, 100, 80)))], truths)
     assert scores["ap50"] == pytest.approx(100 * 0.5 * 51 / 101, abs=1e-6)  # 51 of 101 recalls are reached
@@ -42,11 +42,11 @@ def test_average_precision_by_hand():
     assert scores["by_class"]["dog"] == 0
 
 
-def test_second_answer_to_one_box_is_false():
+def test_second_detection_of_a_box_is_a_false_positive():
     truths = [truth((0, (0, 0, 100, 100)), (0, (200, 0, 100, 100)))]
-    one = (0.9, 0, (0, 0, 100, 100)), (0.6, 0, (200, 0, 100, 100))
-    assert score([detections(*one)], truths)["ap50"] == pytest.approx(100)
-    twice = (one[0], (0.8, 0, (1, 1, 100, 100)), one[1])
+    predictions = (0.9, 0, (0, 0, 100, 100)), (0.6, 0, (200, 0, 100, 100))
+    assert score([detections(*predictions)], truths)["ap50"] == pytest.approx(100)
+    twice = (predictions[0], (0.8, 0, (1, 1, 100, 100)), predictions[1])
     assert score([detections(*twice)], truths)["ap50"] < 90
 
 
@@ -84,7 +84,7 @@ def test_event_scores_by_hand():
     scores = event_scores(predicted, reference, 4.0)
     assert scores["f1"] == pytest.approx(100 * 2 * 1 / 5)
     assert scores["f1_200ms"] == pytest.approx(100 * 2 * 2 / 5)
-    # Seconds: a in 0 (both; 0.52 to 1.02 also in 1), b in 2; the other sound: a in 0, not there.
+    # Seconds: a in 0 (both; 0.52 to 1.02 also in 1), b in 2; the other sound: a in 0, a false positive.
     assert scores["f1_segments"] == pytest.approx(100 * 2 * 2 / (4 + 2))
     assert scores["onset_ms"] == pytest.approx(20)
     assert scores["duration_ms"] == pytest.approx(100)

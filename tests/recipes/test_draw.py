@@ -21,22 +21,23 @@ from regard.recipes.draw.recipe import drawing_paths
 from regard.recipes.draw.scores import _count_by_class, describe_canvas
 from regard.recipes.draw.stages import CanvasBatches, reconstruct
 from regard.recipes.load import load
-from tests.recipes.looked import check_capture, check_gradients, check_test_input
+from regard.system.fingerprints import add_checksum
+from tests.recipes.capture_checks import check_capture, check_gradients, check_test_input
 
 SMALL = [
     "--autoencoder.channels",
     "8",
-    "--autoencoder.codes",
+    "--autoencoder.codebook-size",
     "32",
-    "--autoencoder.code",
+    "--autoencoder.code-dim",
     "6",
     "--autoencoder-steps",
     "60",
-    "--judge-steps",
+    "--classifier-steps",
     "60",
-    "--data.scenes",
+    "--data.epoch-size",
     "400",
-    "--data.test-scenes",
+    "--data.test-size",
     "30",
     "--model.core.width",
     "24",
@@ -71,10 +72,16 @@ def run(tmp_path_factory):
 def test_a_run_reports_the_scores_of_its_drawings(run):
     test = json.loads((run / "report.json").read_text())["test"]
     assert test["examples"] == 30
-    for name in ("drawn", "items", "drawn_real", "drawn_rebuilt", "judge_accuracy"):
+    for name in (
+        "prompt_accuracy",
+        "item_recall",
+        "prompt_accuracy_real",
+        "prompt_accuracy_reconstructed",
+        "classifier_accuracy",
+    ):
         assert 0 <= test[name] <= 100
-    # Real digits are told apart, and the codes are not guessed at random.
-    assert test["judge_accuracy"] > 60
+    # The classifier distinguishes real digits, and the codes are better than chance.
+    assert test["classifier_accuracy"] > 60
     assert test["nll"] < np.log(32)
     assert 2 < test["codes_used"] <= 32
     digits = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -83,13 +90,13 @@ def test_a_run_reports_the_scores_of_its_drawings(run):
 
 def test_evaluate_repeats_the_report_and_prints_the_guidance(run, capsys):
     assert main(["evaluate", str(run), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    scores = json.loads(capsys.readouterr().out)
     report = json.loads((run / "report.json").read_text())["test"]
-    assert found == report
+    assert scores == report
     assert main(["evaluate", str(run), "--decode.guidance", "1", "--decode.temperature", "1"]) == 0
-    told = capsys.readouterr().out
-    assert "guidance 1, temperature 1" in told
-    assert "by class, %" in told
+    output = capsys.readouterr().out
+    assert "guidance 1, temperature 1" in output
+    assert "by class, %" in output
 
 
 def test_predict_writes_files_and_replaces_none_without_force(run, tmp_path, capsys, monkeypatch):
@@ -118,7 +125,7 @@ def test_drawings_depend_on_text_and_draw_alone(run):
     first = model.predict(["a three", "two sevens"], temperature=1.0)
     assert np.array_equal(first, model.predict(["a three", "two sevens"], temperature=1.0))
     assert np.array_equal(first[:1], model.predict(["a three"], temperature=1.0))
-    assert not np.array_equal(first, model.predict(["a three", "two sevens"], temperature=1.0, draws=2))
+    assert not np.array_equal(first, model.predict(["a three", "two sevens"], temperature=1.0, seed=2))
 
 
 def test_bad_inputs_are_named(run, tmp_path, capsys, monkeypatch):
@@ -167,74 +174,82 @@ def test_look_draws_the_attention_to_each_word(run, tmp_path, capsys):
     assert "exists; it is replaced only with --force" in capsys.readouterr().err
 
 
-def test_looking_at_a_drawing_ties_codes_to_words(run):
+def test_look_relates_codes_to_words(run):
     model = load(run)
     texts = ["a three left of a seven", "a two"]
     first, second = check_capture(model, texts)
-    drawn = model.predict(texts)
+    drawings = model.predict(texts)
     rows, columns = model.recipe.autoencoder.grid
-    for seen, text, image in zip((first, second), texts, drawn, strict=True):
-        assert seen.sample.title == text
-        assert np.array_equal(seen.sample.pictures["drawn"].pixels, image[0])
-        assert seen.sample.axes["source"].labels[-1] == "</s>"
-        said = seen.sample.axes["said"]
-        assert (len(said), said.on) == (rows * columns, "drawn")
-        assert said.places[-1] == pytest.approx((1 - 1 / columns, 1 - 1 / rows, 1 / columns, 1 / rows))
-        codes = torch.tensor([[int(label) for label in said.labels]])
+    for sample_maps, text, image in zip((first, second), texts, drawings, strict=True):
+        assert sample_maps.sample.title == text
+        assert np.array_equal(sample_maps.sample.pictures["drawn"].pixels, image[0])
+        assert sample_maps.sample.axes["source"].labels[-1] == "</s>"
+        output = sample_maps.sample.axes["output"]
+        assert (len(output), output.picture) == (rows * columns, "drawn")
+        assert output.places[-1] == pytest.approx((1 - 1 / columns, 1 - 1 / rows, 1 / columns, 1 / rows))
+        codes = torch.tensor([[int(label) for label in output.labels]])
         assert np.array_equal(reconstruct(model.recipe.autoencoder, codes)[0], image)
-        (cross,) = seen.find("cross")
-        # What the steps read is what is read when the same codes are given at once.
+        (cross,) = sample_maps.find("cross")
+        # Weights of the steps equal those of teacher forcing with the same codes.
         source = pad([[*model.recipe.tokenizer.encode(text), EOS]])
         target = pad([[BOS, *(codes[0] + len(SPECIALS)).tolist()]])
         with record_weights(model.model) as maps, torch.no_grad():
             model.model(source, target)
-        torch.testing.assert_close(cross.weights, maps[cross.name][0][0][:, : len(said)], atol=1e-5, rtol=0)
+        torch.testing.assert_close(cross.weights, maps[cross.name][0][0][:, : len(output)], atol=1e-5, rtol=0)
     assert isinstance(check_test_input(model), str)
 
 
 def test_gradients_are_those_of_the_sampled_codes(run):
     trained = load(run)
     texts = ["a three left of a seven", "a two"]
-    for text, seen in zip(texts, check_gradients(trained, texts), strict=True):
-        probabilities = [step.probability for step in seen.sample.steps]
-        assert trained.likelihood(text, seen).item() == pytest.approx(np.log(probabilities).sum(), abs=1e-3)
+    for text, sample_maps in zip(texts, check_gradients(trained, texts), strict=True):
+        probabilities = [step.probability for step in sample_maps.sample.steps]
+        assert trained.likelihood(text, sample_maps).item() == pytest.approx(np.log(probabilities).sum(), abs=1e-3)
 
 
 def test_a_resumed_run_ends_with_the_same_parameters_and_does_not_retrain_the_autoencoder(run, tmp_path):
-    """The run is as if killed after step 30: there is the first checkpoint and nothing later."""
+    """Resume a run as if it was killed after step 30: with the first checkpoint and nothing later."""
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
     (folder / "report.json").unlink()
     checkpoints = sorted((folder / "checkpoints").glob("step-*"))
     assert len(checkpoints) == 2
     shutil.rmtree(checkpoints[1])
-    before = {path: path.stat().st_mtime_ns for name in ("autoencoder", "judge") for path in folder.glob(f"{name}*/*")}
+    times = {
+        path: path.stat().st_mtime_ns for name in ("autoencoder", "classifier") for path in folder.glob(f"{name}*/*")
+    }
     assert main(["train", "draw", "--run", str(folder), *SMALL]) == 0
     assert (folder / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
-    after = {path: path.stat().st_mtime_ns for name in ("autoencoder", "judge") for path in folder.glob(f"{name}*/*")}
-    assert before == after
+    times_after = {
+        path: path.stat().st_mtime_ns for name in ("autoencoder", "classifier") for path in folder.glob(f"{name}*/*")
+    }
+    assert times == times_after
 
 
 def test_a_run_killed_in_its_first_stage_resumes_to_the_same_autoencoder(run, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
-    for name in ("report.json", "autoencoder.json", "judge.json", "model.safetensors"):
+    for name in ("report.json", "autoencoder.json", "classifier.json", "model.safetensors"):
         (folder / name).unlink()
-    for name in ("judge", "checkpoints", "snapshots"):
+    for name in ("classifier", "checkpoints", "snapshots"):
         shutil.rmtree(folder / name)
     last = sorted((folder / "autoencoder" / "checkpoints").glob("step-*"))[-1]
     shutil.rmtree(last)
     assert main(["train", "draw", "--run", str(folder), *SMALL]) == 0
-    for name in ("autoencoder/model.safetensors", "judge/model.safetensors", "model.safetensors"):
+    for name in ("autoencoder/model.safetensors", "classifier/model.safetensors", "model.safetensors"):
         assert (folder / name).read_bytes() == (run / name).read_bytes()
 
 
 def test_damaged_stages_are_named(run, tmp_path, capsys):
     for name, content, message in [
         ("autoencoder.json", "{", "damaged: not valid JSON"),
-        ("autoencoder.json", '{"version": 1}', "must hold the shape of the canvases"),
-        ("judge.json", '{"version": 1}', "must hold the shape of the images and their classes"),
-        ("judge.json", None, "is missing: the run is not complete"),
+        ("autoencoder.json", json.dumps(add_checksum({"version": 1})), "must hold the shape of the canvases"),
+        (
+            "classifier.json",
+            json.dumps(add_checksum({"version": 1})),
+            "must hold the shape of the images and their classes",
+        ),
+        ("classifier.json", None, "is missing: the run is not complete"),
     ]:
         folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
         shutil.copytree(run, folder)
@@ -265,9 +280,9 @@ def test_own_captions_are_learned_without_classes(tmp_path, capsys):
     run = tmp_path / "run"
     assert main(["train", "draw", "--run", str(run), *files, *SMALL]) == 0
     test = json.loads((run / "report.json").read_text())["test"]
-    assert "drawn" not in test
+    assert "prompt_accuracy" not in test
     assert test["nll"] < 1.0
-    assert not (run / "judge.json").exists()
+    assert not (run / "classifier.json").exists()
     capsys.readouterr()
     assert main(["predict", str(run), "a red wall", "--out", str(tmp_path / "red.png")]) == 0
     with Image.open(tmp_path / "red.png") as image:
@@ -288,9 +303,9 @@ def test_too_few_positions_are_reported_before_training(tmp_path, capsys):
 
 
 def test_items_are_counted_by_class():
-    asked = [DrawnScene("", (0, 0), (0, 0)), DrawnScene("", (0, 2), (0, 0)), DrawnScene("", (NOTHING, 1), (0, 0))]
-    found = [(0, 1), (2, 0), (1, NOTHING)]
-    assert _count_by_class(asked, found) == {0: (3, 2), 2: (1, 1), 1: (1, 1)}
+    scenes = [DrawnScene("", (0, 0), (0, 0)), DrawnScene("", (0, 2), (0, 0)), DrawnScene("", (NOTHING, 1), (0, 0))]
+    predictions = [(0, 1), (2, 0), (1, NOTHING)]
+    assert _count_by_class(scenes, predictions) == {0: (3, 2), 2: (1, 1), 1: (1, 1)}
     assert describe_canvas((2, NOTHING, 2), ("a", "b", "sandal")) == "two sandals"
     assert describe_canvas((NOTHING,), ("a",)) == "nothing"
 
@@ -330,11 +345,11 @@ def test_scores_of_drawings_equal_those_of_teacher_forcing(run):
 def test_a_fraction_of_texts_is_dropped_in_training_only(run):
     recipe = load(run).recipe
     drawings = recipe._splits[0]
-    said = recipe.encode(drawings).sources.lengths
-    left_out = recipe.encode(drawings, unsaid=0.3).sources.lengths
-    assert (said > 0).all()
-    assert 0.2 < float((left_out == 0).mean()) < 0.4
-    assert set(left_out[left_out > 0] - said[left_out > 0]) == {0}
-    again = recipe.encode(drawings, unsaid=0.3)
-    assert np.array_equal(again.sources.lengths, left_out)
-    assert not np.array_equal(recipe.encode(drawings, epoch=1, unsaid=0.3).sources.lengths, left_out)
+    lengths = recipe.encode(drawings).sources.lengths
+    dropped = recipe.encode(drawings, caption_dropout=0.3).sources.lengths
+    assert (lengths > 0).all()
+    assert 0.2 < float((dropped == 0).mean()) < 0.4
+    assert set(dropped[dropped > 0] - lengths[dropped > 0]) == {0}
+    repeated = recipe.encode(drawings, caption_dropout=0.3)
+    assert np.array_equal(repeated.sources.lengths, dropped)
+    assert not np.array_equal(recipe.encode(drawings, epoch=1, caption_dropout=0.3).sources.lengths, dropped)

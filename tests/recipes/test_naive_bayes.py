@@ -9,7 +9,7 @@ from regard.cli.main import main
 from regard.errors import UserError
 from regard.models.naive_bayes import NaiveBayesClassifier
 from regard.recipes.load import load
-from tests.recipes.looked import check_capture
+from tests.recipes.capture_checks import check_capture
 
 SMALL = "--model.core.width 8 --model.core.hidden 8 --tokenizer.min-count 1 --train.warmup 2 --train.tensorboard false"
 WORDS = {"good": ["great", "lovely", "wonderful"], "bad": ["awful", "terrible", "dreadful"]}
@@ -38,19 +38,19 @@ def test_log_count_ratios_alone_classify_from_the_first_step(files, capsys, tmp_
     capsys.readouterr()
     assert main(["evaluate", str(folder), "--data.test", str(files / "train.tsv"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] == 100
-    (seen,) = check_capture(trained, ["it was awful"])
-    assert seen.sample.axes["source"].labels == ("it", "was", "awful")
+    (sample_maps,) = check_capture(trained, ["it was awful"])
+    assert sample_maps.sample.axes["source"].labels == ("it", "was", "awful")
 
 
 def test_missing_log_count_ratios_are_named(files):
-    folder = run(files, "gone", "--train.steps 1 --train.validate-every 1 --opinions words")
-    (folder / "opinions.npz").unlink()
-    with pytest.raises(UserError, match=r"opinions.npz is missing"):
+    folder = run(files, "gone", "--train.steps 1 --train.validate-every 1 --naive-bayes words")
+    (folder / "naive_bayes.npz").unlink()
+    with pytest.raises(UserError, match=r"naive_bayes.npz is missing"):
         load(folder)
 
 
-@pytest.mark.parametrize("more", ["--opinions none", "--data.target labels"])
+@pytest.mark.parametrize("more", ["--naive-bayes none", "--data.target labels"])
 def test_no_log_count_ratios_if_switched_off_or_for_other_targets(files, more):
     folder = run(files, more.split()[-1], f"--train.steps 1 --train.validate-every 1 {more}")
-    assert not (folder / "opinions.npz").exists()
+    assert not (folder / "naive_bayes.npz").exists()
     assert len(load(folder).predict(["it was awful"])) == 1

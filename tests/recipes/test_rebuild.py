@@ -29,14 +29,14 @@ def test_pca_keeps_what_varies_most():
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rebuild")
     limits = "--train.steps 250 --train.lr 3e-3 --train.warmup 10 --train.validate-every 125 --train.tensorboard false"
-    assert main(f"train rebuild --run {folder / 'run'} --model.code 12 --model.hidden 96 {limits}".split()) == 0
+    assert main(f"train rebuild --run {folder / 'run'} --model.code-dim 12 --model.hidden 96 {limits}".split()) == 0
     return folder / "run"
 
 
 def test_error_is_below_that_of_pca(run):
     test = json.loads((run / "report.json").read_text())["test"]
     assert test["examples"] == 297
-    assert test["error"] < test["error_pca"]
+    assert test["mse"] < test["mse_pca"]
 
 
 def test_codes_and_pictures_of_files(run, tmp_path, capsys):
@@ -60,27 +60,27 @@ def test_codes_and_pictures_of_files(run, tmp_path, capsys):
 
 def test_pixels_are_accepted_and_there_is_no_attention(run, tmp_path):
     trained = load(run)
-    one = trained.test_input(100)
-    Image.fromarray(one[0]).save(tmp_path / "one.png")
-    assert np.array_equal(trained.predict([one]), trained.predict([tmp_path / "one.png"]))
+    test_input = trained.test_input(100)
+    Image.fromarray(test_input[0]).save(tmp_path / "one.png")
+    assert np.array_equal(trained.predict([test_input]), trained.predict([tmp_path / "one.png"]))
     for index in (-1, 297):
         with pytest.raises(UserError, match=rf"has 297 inputs, from 0 to 296; there is no input {index}"):
             trained.test_input(index)
     with pytest.raises(UserError, match=r"input 1: pixels must be bytes \(uint8\) of .* = \(1, 8, 8\), got uint8"):
-        trained.predict([one[0]])
+        trained.predict([test_input[0]])
     with pytest.raises(UserError, match="this model does not attend"):
-        trained.look([one])
+        trained.look([test_input])
 
 
 def test_a_quantized_code_is_learned_and_its_usage_is_reported(tmp_path, capsys):
-    size = "--model.kind quantized --model.codes 32 --model.code 6 --model.channels 12"
+    size = "--model.kind quantized --model.codebook-size 32 --model.code-dim 6 --model.channels 12"
     limits = "--train.steps 150 --train.lr 3e-3 --train.warmup 10 --train.validate-every 75 --train.tensorboard false"
     arguments = f"train rebuild --run {tmp_path / 'run'} {size} {limits}".split()
     assert main(arguments) == 0
     test = json.loads((tmp_path / "run" / "report.json").read_text())["test"]
     assert test["signature"] == "1 x 8 x 8 pixels, 4 numbers of 32 codes"
     # The mean image alone has an error of 0.07 to 0.08.
-    assert test["error"] < 0.06
+    assert test["mse"] < 0.06
     assert 4 < test["codes_used"] <= 32
     assert 1 < test["code_perplexity"] <= test["codes_used"]
     with np.load(Path(__file__).parents[2] / "regard/data/embedded/digits.npz") as content:
@@ -91,9 +91,9 @@ def test_a_quantized_code_is_learned_and_its_usage_is_reported(tmp_path, capsys)
     assert main(["predict", str(tmp_path / "run"), str(tmp_path / "one.png")]) == 0
     assert [int(word) for word in capsys.readouterr().out.split()] == codes.flatten().tolist()
     assert main(["look", str(tmp_path / "run"), str(tmp_path / "one.png"), "--out", str(tmp_path / "both.png")]) == 0
-    # Killed after its first checkpoint, it goes on to the same weights: the codebook is saved like all else.
-    whole = (tmp_path / "run" / "model.safetensors").read_bytes()
+    # Killed after its first checkpoint, it resumes to the same weights: the codebook is saved, too.
+    weights = (tmp_path / "run" / "model.safetensors").read_bytes()
     (tmp_path / "run" / "report.json").unlink()
     shutil.rmtree(sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[-1])
     assert main(arguments) == 0
-    assert (tmp_path / "run" / "model.safetensors").read_bytes() == whole
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights

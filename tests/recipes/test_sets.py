@@ -22,13 +22,14 @@ from regard.look.maps import GRADIENT
 from regard.models.writers.sets import SetPredictions
 from regard.recipes.events.recipe import EventPrediction
 from regard.recipes.load import load
-from tests.recipes.looked import check_capture, check_gradients, check_test_input, is_equal
+from tests.recipes.capture_checks import check_capture, check_gradients, check_test_input, is_equal
 
 LIMITS = (
     "--train.warmup 10 --train.validate-every 100 --train.tensorboard false --train.precision float32 --train.lr 3e-3"
 )
 SMALL = (
-    "--model.overlap 0.3 --model.core.width 24 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 32 "
+    "--model.nms-threshold 0.3 --model.core.width 24 --model.core.layers 1 --model.core.heads 2 "
+    "--model.core.feedforward 32 "
     "--model.dropout 0"
 )
 
@@ -36,10 +37,10 @@ SMALL = (
 def picture(draw: np.random.Generator) -> tuple[Image.Image, list[tuple]]:
     """Return an image with up to two red or green squares on black, and their boxes."""
     pixels, boxes = np.zeros((24, 32, 3), np.uint8), []
-    for left in (0, 16):
+    for offset in (0, 16):
         if draw.random() < 0.7:
             kind, side = int(draw.integers(2)), int(draw.integers(6, 11))
-            x, y = left + int(draw.integers(0, 16 - side)), int(draw.integers(0, 24 - side))
+            x, y = offset + int(draw.integers(0, 16 - side)), int(draw.integers(0, 24 - side))
             pixels[y : y + side, x : x + side, kind] = 255
             boxes.append((x, y, side, side, ("red", "green")[kind]))
     return Image.fromarray(pixels), boxes
@@ -54,11 +55,11 @@ def boxes(tmp_path_factory):
             writer = csv.writer(file)
             writer.writerow(["file", "x", "y", "width", "height", "label"])
             for i in range(count):
-                image, found = picture(draw)
+                image, image_boxes = picture(draw)
                 image.save(folder / split / f"{i}.png")
-                writer.writerows([(f"{i}.png", *box) for box in found] or [(f"{i}.png", "", "", "", "", "")])
+                writer.writerows([(f"{i}.png", *box) for box in image_boxes] or [(f"{i}.png", "", "", "", "", "")])
     files = " ".join(f"--data.{name} {folder / name}.csv" for name in ("train", "val", "test"))
-    size = "--data.width 32 --data.height 24 --halvings 2 --model.num-queries 4 --batch 16 --train.steps 300"
+    size = "--data.width 32 --data.height 24 --downsampling-layers 2 --model.num-queries 4 --batch 16 --train.steps 300"
     assert main(f"train boxes --run {folder / 'run'} {files} {size} {SMALL} {LIMITS}".split()) == 0
     return folder
 
@@ -68,27 +69,27 @@ def test_boxes_are_detected(boxes, capsys):
     assert test["ap50"] > 80
     assert test["examples"] == 20
     assert main(["predict", str(boxes / "run"), str(boxes / "test" / "0.png")]) == 0
-    told = [line.split("\t") for line in capsys.readouterr().out.splitlines() if line]
-    (found,) = load(boxes / "run").predict([boxes / "test" / "0.png"])
-    assert [(row[0], *map(float, row[2:])) for row in told] == [
-        (box.label, *(pytest.approx(number, abs=0.06) for number in box[2:])) for box in found
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines() if line]
+    (predictions,) = load(boxes / "run").predict([boxes / "test" / "0.png"])
+    assert [(row[0], *map(float, row[2:])) for row in rows] == [
+        (box.label, *(pytest.approx(number, abs=0.06) for number in box[2:])) for box in predictions
     ]
 
 
 def test_boxes_are_scored_on_other_files_and_drawn(boxes, capsys):
     assert main(["evaluate", str(boxes / "run"), "--json"]) == 0
-    own = json.loads(capsys.readouterr().out)
+    scores = json.loads(capsys.readouterr().out)
     assert main(["evaluate", str(boxes / "run")]) == 0
-    told = capsys.readouterr().out
-    assert re.search(rf"AP50, % +{own['ap50']:.4g}\n", told)
-    assert re.search(r"by class, %\n +green +\d", told)
+    output = capsys.readouterr().out
+    assert re.search(rf"AP50, % +{scores['ap50']:.4g}\n", output)
+    assert re.search(r"by class, %\n +green +\d", output)
     arguments = ["--data.test", str(boxes / "test.csv"), "--data.images", str(boxes / "test")]
     assert main(["evaluate", str(boxes / "run"), "--json", *arguments]) == 0
-    assert json.loads(capsys.readouterr().out) == own
+    assert json.loads(capsys.readouterr().out) == scores
     out = boxes / "seen.png"
     assert main(["look", str(boxes / "run"), str(boxes / "test" / "1.png"), "--out", str(out)]) == 0
-    with Image.open(out) as drawn:
-        assert drawn.size[0] > 300
+    with Image.open(out) as figure:
+        assert figure.size[0] > 300
     with pytest.raises(UserError, match="already exists"):
         load(boxes / "run").look([str(boxes / "test" / "1.png")]).plot(out)
 
@@ -111,15 +112,15 @@ def test_images_are_rotated_by_exif_wherever_they_are_read(boxes, tmp_path, caps
     trained = load(boxes / "run")
     with Image.open(tmp_path / "1.png") as image:
         assert image.size == (24, 32)
-        upright, turned, opened = trained.predict([path, tmp_path / "1.png", image], threshold=0.3)
-    assert upright == turned == opened != []
+        upright, rotated, from_image = trained.predict([path, tmp_path / "1.png", image], threshold=0.3)
+    assert upright == rotated == from_image != []
     assert np.array_equal(trained.look([tmp_path / "1.png"])[0].sample.pictures["image"].pixels, pixels)
     (tmp_path / "one.csv").write_text("file,x,y,width,height,label\n1.png,1,1,4,4,red\ngone.png,1,1,4,4,red\n")
     arguments = ["--data.test", str(tmp_path / "one.csv"), "--data.on-bad", "skip"]
     assert main(["evaluate", str(boxes / "run"), *arguments]) == 0
-    told = capsys.readouterr().err
-    assert "one.csv: 1 images have an EXIF orientation, and the file does not tell whether boxes refer to" in told
-    assert "one.csv: left out 1 images or boxes; first: " in told
+    output = capsys.readouterr().err
+    assert "one.csv: 1 images have an EXIF orientation, and the file does not tell whether boxes refer to" in output
+    assert "one.csv: left out 1 images or boxes; first: " in output
 
 
 def test_more_boxes_than_queries_are_refused(boxes, capsys):
@@ -138,70 +139,76 @@ def test_boxes_name_the_queries_that_predicted_them(boxes):
     trained, path = load(boxes / "run"), boxes / "test" / "1.png"
     with Image.open(path) as image:
         pixels = np.array(image)
-    (seen,) = check_capture(trained, [path])
-    picture, queries = seen.sample.pictures["image"], seen.sample.axes["queries"]
-    assert np.array_equal(picture.pixels, pixels)  # which fit the model's size
-    (found,) = trained.predict([path])
-    assert [(box.label, box.score) for box in picture.boxes] == [(box.label, box.score) for box in found]
+    (sample_maps,) = check_capture(trained, [path])
+    picture, queries = sample_maps.sample.pictures["image"], sample_maps.sample.axes["queries"]
+    assert np.array_equal(picture.pixels, pixels)  # they have the input size of the model
+    (predictions,) = trained.predict([path])
+    assert [(box.label, box.score) for box in picture.boxes] == [(box.label, box.score) for box in predictions]
     source = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
     with record_weights(trained.model) as maps, torch.no_grad():
-        said: SetPredictions = trained.model(source)
-    scores, labels = said.logits[0].sigmoid().max(-1)
-    for box, answer in zip(picture.boxes, found, strict=True):
+        outputs: SetPredictions = trained.model(source)
+    scores, labels = outputs.logits[0].sigmoid().max(-1)
+    for box, answer in zip(picture.boxes, predictions, strict=True):
         assert box.score == pytest.approx(float(scores[box.query]), abs=1e-6)
         assert box.label == trained.recipe.labels.names[labels[box.query]]
-        x, y, width, height = said.regions[0, box.query].tolist()
+        x, y, width, height = outputs.regions[0, box.query].tolist()
         assert box.place == pytest.approx((x - width / 2, y - height / 2, width, height), abs=1e-5)
         assert [side * scale for side, scale in zip(box.place, (32, 24, 32, 24), strict=True)] == pytest.approx(
             list(answer[2:]), abs=1e-3
         )
-    for number, (label, place) in enumerate(zip(queries.labels, queries.places, strict=True)):
+    for number, (label, region) in enumerate(zip(queries.labels, queries.places, strict=True)):
         assert label == f"{trained.recipe.labels.names[labels[number]]} {scores[number]:.2f}"
-        x, y, width, height = said.regions[0, number].tolist()
-        assert place == pytest.approx((x - width / 2, y - height / 2, width, height), abs=1e-5)
-    for cross in seen.find("cross"):
+        x, y, width, height = outputs.regions[0, number].tolist()
+        assert region == pytest.approx((x - width / 2, y - height / 2, width, height), abs=1e-5)
+    for cross in sample_maps.find("cross"):
         torch.testing.assert_close(cross.weights, maps[cross.name][0][0], atol=1e-6, rtol=0)
-    assert len(seen.sample.axes["source"]) == (24 // 4) * (32 // 4)
+    assert len(sample_maps.sample.axes["source"]) == (24 // 4) * (32 // 4)
 
 
 def test_weights_and_boxes_follow_the_order_of_the_queries(boxes, monkeypatch):
-    """If the queries have another order, the boxes are the same and name the new indices of their queries."""
+    """Queries in another order give the same boxes, which name the new indices of their queries."""
     trained, path = load(boxes / "run"), boxes / "test" / "1.png"
-    (before,) = trained.look([path])
+    (maps_before,) = trained.look([path])
     order, select_queries = torch.tensor([2, 0, 3, 1]), trained.model.writes.select_queries
 
-    def permuted(items, proposed):
+    def permute_queries(items, proposed):
         queries, start = select_queries(items, proposed)
         return queries[:, order], SetPredictions(start.logits[:, order], start.regions[:, order])
 
-    monkeypatch.setattr(trained.model.writes, "select_queries", permuted)
-    (after,) = check_capture(trained, [path])
+    monkeypatch.setattr(trained.model.writes, "select_queries", permute_queries)
+    (maps_after,) = check_capture(trained, [path])
     new = {int(old): number for number, old in enumerate(order)}
-    boxes_before, boxes_after = (seen.sample.pictures["image"].boxes for seen in (before, after))
+    boxes_before, boxes_after = (
+        sample_maps.sample.pictures["image"].boxes for sample_maps in (maps_before, maps_after)
+    )
     assert boxes_before
-    for one, other in zip(boxes_before, boxes_after, strict=True):
-        assert other.query == new[one.query]
-        assert other.place == pytest.approx(one.place, abs=1e-5)
-    weights = (seen.find("cross")[0].weights for seen in (before, after))
+    for box, other_box in zip(boxes_before, boxes_after, strict=True):
+        assert other_box.query == new[box.query]
+        assert other_box.place == pytest.approx(box.place, abs=1e-5)
+    weights = (sample_maps.find("cross")[0].weights for sample_maps in (maps_before, maps_after))
     first, second = weights
     torch.testing.assert_close(second, first[:, order], atol=1e-5, rtol=0)
-    assert after.sample.axes["queries"].labels == tuple(before.sample.axes["queries"].labels[i] for i in order)
+    assert maps_after.sample.axes["queries"].labels == tuple(
+        maps_before.sample.axes["queries"].labels[i] for i in order
+    )
 
 
 def test_gradients_are_those_of_the_detected_boxes(boxes):
     trained, path = load(boxes / "run"), boxes / "test" / "1.png"
-    (seen,) = check_gradients(trained, [path])
-    (found,) = trained.predict([path])
-    assert found
-    assert trained.likelihood(path, seen).item() == pytest.approx(sum(np.log(box.score) for box in found), abs=1e-4)
+    (sample_maps,) = check_gradients(trained, [path])
+    (predictions,) = trained.predict([path])
+    assert predictions
+    assert trained.likelihood(path, sample_maps).item() == pytest.approx(
+        sum(np.log(box.score) for box in predictions), abs=1e-4
+    )
     black = np.zeros((24, 32, 3), np.uint8)
     assert trained.predict([black]) == [[]]
     with pytest.raises(UserError, match=r"no box is detected in it, .* a lower threshold"):
         trained.look([black], gradients=True)
-    some, none = trained.look([path, black], gradients=True)
-    assert some.find("cross", measure=GRADIENT)
-    assert none.find("cross")
-    assert not none.find("cross", measure=GRADIENT)
+    with_boxes, without_boxes = trained.look([path, black], gradients=True)
+    assert with_boxes.find("cross", measure=GRADIENT)
+    assert without_boxes.find("cross")
+    assert not without_boxes.find("cross", measure=GRADIENT)
     out = boxes / "black.svg"
     trained.look([black]).plot(out)
     assert "nothing" in out.read_text(encoding="utf-8")
@@ -213,13 +220,16 @@ def test_images_are_accepted_as_files_arrays_and_images(boxes):
         image.load()
         pixels = np.asarray(image)
         answers = trained.predict([path, image, pixels])
-        titles = [seen.sample.title.partition(" -> ")[0] for seen in check_capture(trained, [path, image, pixels])]
+        titles = [
+            sample_maps.sample.title.partition(" -> ")[0]
+            for sample_maps in check_capture(trained, [path, image, pixels])
+        ]
     assert is_equal(answers[0], answers[1])
     assert is_equal(answers[0], answers[2])
     assert titles == ["1.png", "image 2", "image 3"]
-    one = check_test_input(trained)
-    assert one.size == (32, 24)
-    assert trained.look([one])[0].sample.title.startswith("test image 0 -> ")
+    test_input = check_test_input(trained)
+    assert test_input.size == (32, 24)
+    assert trained.look([test_input])[0].sample.title.startswith("test image 0 -> ")
     for bad in (pixels[..., 0], pixels.astype(float)):
         with pytest.raises(UserError, match=r"input 1: pixels must be bytes \(uint8\) of \(height, width, 3\)"):
             trained.predict([bad])
@@ -227,16 +237,16 @@ def test_images_are_accepted_as_files_arrays_and_images(boxes):
 
 def test_images_smaller_than_the_input_size_are_shown_with_padding(boxes, tmp_path):
     trained = load(boxes / "run")
-    (seen,) = check_capture(trained, [np.zeros((24, 16, 3), np.uint8)])
-    shown = seen.sample.pictures["image"].pixels
-    assert shown.shape == (24, 32, 3)
-    assert (shown[:, :16] == 0).all()
-    assert (shown[:, 16:] == 128).all()
+    (sample_maps,) = check_capture(trained, [np.zeros((24, 16, 3), np.uint8)])
+    pixels = sample_maps.sample.pictures["image"].pixels
+    assert pixels.shape == (24, 32, 3)
+    assert (pixels[:, :16] == 0).all()
+    assert (pixels[:, 16:] == 128).all()
 
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory):
-    """Low and high tones of a tenth to a third of a second, up to two in a second."""
+    """Train on low and high tones of a tenth to a third of a second, up to two in a second."""
     folder, draw = tmp_path_factory.mktemp("events"), np.random.default_rng(2)
     for split, count in (("train", 60), ("val", 10), ("test", 20)):
         rows = []
@@ -265,123 +275,136 @@ def test_events_are_detected(events, capsys):
     assert test["f1"] > 70
     assert test["examples"] == 20
     assert main(["predict", str(events / "run"), str(events / "test0.wav")]) == 0
-    told = [line.split("\t") for line in capsys.readouterr().out.splitlines() if line]
-    (heard,) = load(events / "run").predict([events / "test0.wav"])
-    assert [(row[0], float(row[2]), float(row[3])) for row in told] == [
-        (one.label, pytest.approx(one.onset, abs=1e-3), pytest.approx(one.duration, abs=1e-3)) for one in heard
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines() if line]
+    (predictions,) = load(events / "run").predict([events / "test0.wav"])
+    assert [(row[0], float(row[2]), float(row[3])) for row in rows] == [
+        (event.label, pytest.approx(event.onset, abs=1e-3), pytest.approx(event.duration, abs=1e-3))
+        for event in predictions
     ]
 
 
 def test_events_of_long_files_are_detected_once(events, tmp_path, monkeypatch):
     """A perfect detector finds each event once, however the file is segmented: samples encode their own time."""
-    there = [SoundEvent(0.25 * i, 0.2, f"e{i}") for i in range(18)]
+    true_events = [SoundEvent(0.25 * i, 0.2, f"e{i}") for i in range(18)]
 
     def detect(_model, source):
         start = float(source[0, 0]) * 32768 / 2000
-        inside = [event for event in there if start <= event.onset and event.offset <= start + 1]
+        inside = [event for event in true_events if start <= event.onset and event.offset <= start + 1]
         return [[EventPrediction(replace(event, onset=event.onset - start), 0.9) for event in inside]]
 
     run = load(events / "run")
     monkeypatch.setattr(run.recipe, "detect", detect)
     for seconds in (1.0, 1.3, 2.0, 4.7):
         wavfile.write(tmp_path / "long.wav", 2000, np.arange(round(2000 * seconds), dtype=np.int16))
-        (found,) = run.predict([tmp_path / "long.wav"])
-        wanted = [event for event in there if event.offset <= seconds]
-        assert [event.label for event in found] == [event.label for event in wanted]
-        assert [event.onset for event in found] == pytest.approx([event.onset for event in wanted], abs=1e-3)
+        (predictions,) = run.predict([tmp_path / "long.wav"])
+        expected = [event for event in true_events if event.offset <= seconds]
+        assert [event.label for event in predictions] == [event.label for event in expected]
+        assert [event.onset for event in predictions] == pytest.approx([event.onset for event in expected], abs=1e-3)
 
 
 def test_truncated_sounds_are_read_as_far_as_possible_and_reported(events, tmp_path, capsys):
     content = (events / "test0.wav").read_bytes()
     (tmp_path / "cut.wav").write_bytes(content[:-1000])
     assert main(["predict", str(events / "run"), str(tmp_path / "cut.wav")]) == 0
-    told = capsys.readouterr()
-    assert "cut.wav: truncated: its header states 4,000 bytes of samples, but the file has 3,000." in told.err
+    captured = capsys.readouterr()
+    assert "cut.wav: truncated: its header states 4,000 bytes of samples, but the file has 3,000." in captured.err
     wavfile.write(tmp_path / "short.wav", 2000, wavfile.read(events / "test0.wav")[1][:1500])
     assert main(["predict", str(events / "run"), str(tmp_path / "short.wav")]) == 0
-    assert capsys.readouterr().out == told.out
+    assert capsys.readouterr().out == captured.out
 
 
 def test_answers_do_not_depend_on_the_blocks_that_are_read(events, tmp_path, monkeypatch):
     long = np.concatenate([wavfile.read(events / f"test{i}.wav")[1] for i in range(6)])
     wavfile.write(tmp_path / "long.wav", 3000, long)  # another rate, so that it is resampled
     run = load(events / "run")
-    (whole,) = run.predict([tmp_path / "long.wav"])
+    (expected,) = run.predict([tmp_path / "long.wav"])
     monkeypatch.setattr(sound_files, "_BLOCK", 700)
     monkeypatch.setattr(sample_store, "_MOST_IN_MEMORY", 1000)
-    assert run.predict([tmp_path / "long.wav"]) == [whole]
-    assert len(whole) > 2
+    assert run.predict([tmp_path / "long.wav"]) == [expected]
+    assert len(expected) > 2
 
 
 def test_events_name_the_queries_that_predicted_them(events):
     trained, path = load(events / "run"), events / "test0.wav"
     samples = wavfile.read(path)[1]
-    (seen,) = check_capture(trained, [path])
-    sound, queries = seen.sample.pictures["sound"], seen.sample.axes["queries"]
+    (sample_maps,) = check_capture(trained, [path])
+    sound, queries = sample_maps.sample.pictures["sound"], sample_maps.sample.axes["queries"]
     assert sound.seconds == 1
     assert sound.bands.shape == (12, 100)
     with torch.no_grad():
-        said = trained.model(torch.from_numpy(samples).float()[None] / 32768)
-    scores, labels = said.logits[0].sigmoid().max(-1)
-    (found,) = trained.predict([path])
-    assert sorted((one.onset, one.label) for one in sound.events) == [(one.onset, one.label) for one in found]
-    for one in sound.events:
-        middle, duration = said.regions[0, one.query].tolist()
-        assert one.score == pytest.approx(float(scores[one.query]), abs=1e-6)
-        assert one.label == trained.recipe.labels.names[labels[one.query]]
-        assert (one.onset, one.duration) == pytest.approx((middle - duration / 2, duration), abs=1e-5)
+        outputs = trained.model(torch.from_numpy(samples).float()[None] / 32768)
+    scores, labels = outputs.logits[0].sigmoid().max(-1)
+    (predictions,) = trained.predict([path])
+    assert sorted((event.onset, event.label) for event in sound.events) == [
+        (event.onset, event.label) for event in predictions
+    ]
+    for event in sound.events:
+        middle, duration = outputs.regions[0, event.query].tolist()
+        assert event.score == pytest.approx(float(scores[event.query]), abs=1e-6)
+        assert event.label == trained.recipe.labels.names[labels[event.query]]
+        assert (event.onset, event.duration) == pytest.approx((middle - duration / 2, duration), abs=1e-5)
     for number, (start, stop) in enumerate(queries.places):
-        middle, duration = said.regions[0, number].tolist()
+        middle, duration = outputs.regions[0, number].tolist()
         assert (start, stop) == pytest.approx((middle - duration / 2, middle + duration / 2), abs=1e-5)
-    source = seen.sample.axes["source"]
+    source = sample_maps.sample.axes["source"]
     assert len(source) == 25
     assert source.places[0] == pytest.approx((0, 0.035))  # four frames, the first of which is cut in half
     assert source.places[10] == pytest.approx((0.395, 0.435), abs=1e-6)
-    assert seen.find("cross")[0].weights.shape == (2, len(queries), 25)
+    assert sample_maps.find("cross")[0].weights.shape == (2, len(queries), 25)
 
 
 def test_long_sounds_have_several_samples(events):
     trained = load(events / "run")
     samples = np.concatenate([wavfile.read(events / f"test{i}.wav")[1] for i in range(2)])
     capture = check_capture(trained, [samples, samples[:1500]])
-    names = [seen.sample.title.partition(" -> ")[0] for seen in capture]
+    names = [sample_maps.sample.title.partition(" -> ")[0] for sample_maps in capture]
     assert names == ["sound 1, 0 to 1 s", "sound 1, 0.5 to 1.5 s", "sound 1, 1 to 2 s", "sound 2"]
-    pieces = [seen.sample.pictures["sound"] for seen in capture[:3]]
-    heard = [(0.5 * i + one.onset, one.label) for i, sound in enumerate(pieces) for one in sound.events]
-    assert sorted(heard) == [(pytest.approx(one.onset, abs=1e-9), one.label) for one in trained.predict([samples])[0]]
+    sounds = [sample_maps.sample.pictures["sound"] for sample_maps in capture[:3]]
+    detected = [(0.5 * i + event.onset, event.label) for i, sound in enumerate(sounds) for event in sound.events]
+    assert sorted(detected) == [
+        (pytest.approx(event.onset, abs=1e-9), event.label) for event in trained.predict([samples])[0]
+    ]
 
 
 def test_a_picture_of_a_long_sound_has_all_its_events(events, tmp_path):
     trained = load(events / "run")
     long = np.concatenate([wavfile.read(events / f"test{i}.wav")[1] for i in range(3)])
     capture = trained.look([long])
-    assert [seen.sample.pictures["sound"].begin for seen in capture] == [0, 0.5, 1, 1.5, 2]
+    assert [sample_maps.sample.pictures["sound"].begin for sample_maps in capture] == [0, 0.5, 1, 1.5, 2]
     path = capture.plot(tmp_path / "long.svg")
     labels = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
     assert "sound 1" in labels
-    told = [label.split()[0] for label in labels if re.fullmatch(r"(low|high) 0\.\d\d", label)]
-    assert told == [event.label for event in trained.predict([long])[0]]
+    detected = [label.split()[0] for label in labels if re.fullmatch(r"(low|high) 0\.\d\d", label)]
+    assert detected == [event.label for event in trained.predict([long])[0]]
     capture.save(tmp_path / "long.safetensors")
-    again = Capture.open(tmp_path / "long.safetensors").plot(tmp_path / "again.svg")
-    assert re.findall(r">([^<>]+)</text>", again.read_text(encoding="utf-8")) == labels
+    second_path = Capture.open(tmp_path / "long.safetensors").plot(tmp_path / "again.svg")
+    assert re.findall(r">([^<>]+)</text>", second_path.read_text(encoding="utf-8")) == labels
 
 
 def test_gradients_are_those_of_the_events_of_each_segment(events):
     trained = load(events / "run")
     sounds = [wavfile.read(events / f"test{i}.wav")[1] for i in range(6)]
-    long = np.concatenate([sound for sound, heard in zip(sounds, trained.predict(sounds), strict=True) if heard][:2])
+    long = np.concatenate(
+        [sound for sound, with_events in zip(sounds, trained.predict(sounds), strict=True) if with_events][:2]
+    )
     capture = trained.look([long], gradients=True)
     parts = trained.split_inputs([long])
     assert [len(part) for part in parts] == [2000] * 3
-    heard = [(part, seen) for part, seen in zip(parts, capture, strict=True) if seen.sample.pictures["sound"].events]
-    assert len(heard) > 1
-    for part, seen in heard:
-        scores = [event.score for event in seen.sample.pictures["sound"].events]
-        assert trained.likelihood(part, seen).item() == pytest.approx(np.log(scores).sum(), abs=1e-4)
-    for seen in capture:
-        weights, changed = seen.find(), seen.find(measure=GRADIENT)
-        there = [one.name for one in weights] if seen.sample.pictures["sound"].events else []
-        assert [one.name for one in changed] == there
+    with_events = [
+        (part, sample_maps)
+        for part, sample_maps in zip(parts, capture, strict=True)
+        if sample_maps.sample.pictures["sound"].events
+    ]
+    assert len(with_events) > 1
+    for part, sample_maps in with_events:
+        scores = [event.score for event in sample_maps.sample.pictures["sound"].events]
+        assert trained.likelihood(part, sample_maps).item() == pytest.approx(np.log(scores).sum(), abs=1e-4)
+    for sample_maps in capture:
+        weights, changed = sample_maps.find(), sample_maps.find(measure=GRADIENT)
+        expected = (
+            [attention_map.name for attention_map in weights] if sample_maps.sample.pictures["sound"].events else []
+        )
+        assert [attention_map.name for attention_map in changed] == expected
     check_gradients(trained, [sound for sound in sounds if trained.predict([sound]) != [[]]][:2])
     with pytest.raises(UserError, match="no event is detected in it"):
         trained.look([np.zeros(2000, np.int16)], gradients=True)
@@ -392,9 +415,9 @@ def test_samples_are_accepted_as_integers_and_floats(events):
     samples = wavfile.read(events / "test0.wav")[1]
     assert trained.predict([samples]) == trained.predict([events / "test0.wav"])
     assert trained.predict([samples / 32767]) == trained.predict([samples])
-    one = check_test_input(trained)
-    assert np.array_equal(one, samples)
-    assert trained.look([one])[0].sample.title.startswith("test sound 0 -> ")
+    test_input = check_test_input(trained)
+    assert np.array_equal(test_input, samples)
+    assert trained.look([test_input])[0].sample.title.startswith("test sound 0 -> ")
     for bad, message in [
         (samples[None], r"input 1: samples must be one row .* int16 of \(1, 2000\)"),
         (samples[:0], "samples must be one row"),
@@ -412,10 +435,10 @@ def test_events_are_scored_on_other_files_and_drawn(events, capsys):
     assert json.loads(capsys.readouterr().out)["f1"] == test["f1"]
     assert main(["evaluate", str(events / "run")]) == 0
     assert re.search(rf"F1 of events, onset within 50 ms, % +{test['f1']:.4g}\n", capsys.readouterr().out)
-    out = events / "heard.png"
+    out = events / "events.png"
     assert main(["look", str(events / "run"), str(events / "test1.wav"), "--out", str(out)]) == 0
-    with Image.open(out) as drawn:
-        assert drawn.size[0] > 300
+    with Image.open(out) as figure:
+        assert figure.size[0] > 300
 
 
 def test_file_that_is_not_a_sound_is_named(events, capsys, tmp_path):
@@ -427,8 +450,8 @@ def test_file_that_is_not_a_sound_is_named(events, capsys, tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        "train boxes --data.width 32 --data.height 24 --halvings 2",
-        "train events --data.seconds 2 --data.bands 12 --data.scenes 8 --data.val-scenes 4 --data.test-scenes 4",
+        "train boxes --data.width 32 --data.height 24 --downsampling-layers 2",
+        "train events --data.seconds 2 --data.bands 12 --data.epoch-size 8 --data.val-size 4 --data.test-size 4",
     ],
 )
 def test_runs_without_any_data(arguments, tmp_path):

@@ -13,7 +13,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
 from regard.recipes.load import load
 from regard.recipes.metrics.tags import get_entities, tag_scores
-from tests.recipes.looked import check_capture, check_gradients, check_test_input
+from tests.recipes.capture_checks import check_capture, check_gradients, check_test_input
 
 
 def test_entities_by_hand():
@@ -24,12 +24,12 @@ def test_entities_by_hand():
 
 
 def test_scores_by_hand():
-    right = [["B-A", "I-A", "O"], ["B-B"]]
-    said = [["B-A", "O", "O"], ["B-B"]]
-    found = tag_scores(said, right)
-    assert found["accuracy"] == 75
-    assert found["entity_f1"] == found["entity_precision"] == found["entity_recall"] == 50
-    assert tag_scores([["O", "O", "O"], ["O"]], right)["entity_f1"] == 0
+    references = [["B-A", "I-A", "O"], ["B-B"]]
+    predictions = [["B-A", "O", "O"], ["B-B"]]
+    scores = tag_scores(predictions, references)
+    assert scores["accuracy"] == 75
+    assert scores["entity_f1"] == scores["entity_precision"] == scores["entity_recall"] == 50
+    assert tag_scores([["O", "O", "O"], ["O"]], references)["entity_f1"] == 0
     assert set(tag_scores([["noun"]], [["verb"]])) == {"accuracy"}
 
 
@@ -38,13 +38,13 @@ def test_columns_and_json_lists_are_equivalent(tmp_path):
     columns.write_text("-DOCSTART- -X- O\n\nNew NNP B-LOC\nYork NNP I-LOC\n \n\nyes\tO\r\n", encoding="utf-8")
     rows = [{"tokens": ["New", "York"], "tags": ["B-LOC", "I-LOC"]}, {"tokens": ["yes"], "tags": ["O"]}]
     lists.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    one, other = (read_tagged(path, TaggedConfig()) for path in (columns, lists))
+    from_columns, from_lists = (read_tagged(path, TaggedConfig()) for path in (columns, lists))
     assert (
-        (one.tokens, one.tags)
-        == (other.tokens, other.tags)
+        (from_columns.tokens, from_columns.tags)
+        == (from_lists.tokens, from_lists.tags)
         == ((("New", "York"), ("yes",)), (("B-LOC", "I-LOC"), ("O",)))
     )
-    assert one.lines == (3, 7)
+    assert from_columns.lines == (3, 7)
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_bad_sentences_are_named_with_their_line_or_left_out(tmp_path, name, con
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=rf"{name}, {message}"):
         read_tagged(tmp_path / name, TaggedConfig())
-    left = read_tagged(tmp_path / name, TaggedConfig(on_bad="skip"))
-    assert len(left.skipped) == 1
-    assert len(left) >= 1
+    remaining = read_tagged(tmp_path / name, TaggedConfig(on_bad="skip"))
+    assert len(remaining.skipped) == 1
+    assert len(remaining) >= 1
 
 
 def test_first_subwords_have_the_tags_and_batches_hold_every_sentence():
@@ -89,7 +89,8 @@ def test_synthetic_sentences_share_no_date_between_splits_and_are_reproducible()
     train, test = (make_sentences(split, 1) for split in ("train", "test"))
     assert make_sentences("test", 1) == test
     dates = [
-        {tuple(zip(*pair, strict=True)) for pair in zip(one.tokens, one.tags, strict=True)} for one in (train, test)
+        {tuple(zip(*pair, strict=True)) for pair in zip(sentences.tokens, sentences.tags, strict=True)}
+        for sentences in (train, test)
     ]
     assert not dates[0] & dates[1]
     kinds = {tag for tags in train.tags for tag in tags}
@@ -98,7 +99,7 @@ def test_synthetic_sentences_share_no_date_between_splits_and_are_reproducible()
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose names follow `mister`, some after `van`."""
+    """Train a run on names that follow `mister`, some after `van`."""
     folder, names = tmp_path_factory.mktemp("tags"), ["berg", "stone", "hill", "lake"]
     for split, number in (("train", 48), ("val", 8), ("test", 8)):
         lines = []
@@ -136,8 +137,12 @@ def test_names_are_recognized_by_the_word_before_them(run, capsys):
 def test_look_shows_the_attention_of_each_subword(run):
     trained = load(run / "run")
     first, second = check_capture(trained, ["mister hill saw", ["the", "lake", "saw"]])
-    (one,) = first.find("encoder self")
-    assert first.queries(one).labels == first.keys(one).labels == ("\u2581mister", "\u2581hill (B-NAME)", "\u2581saw")
+    (attention_map,) = first.find("encoder self")
+    assert (
+        first.queries(attention_map).labels
+        == first.keys(attention_map).labels
+        == ("\u2581mister", "\u2581hill (B-NAME)", "\u2581saw")
+    )
     assert first.sample.title == "mister hill saw -> O B-NAME O"
     assert second.sample.title == "the lake saw -> O O O"
     assert check_test_input(trained) == ["mister", "berg", "saw"]
@@ -148,12 +153,12 @@ def test_look_shows_the_attention_of_each_subword(run):
 
 def test_gradients_are_those_of_the_predicted_tags(run):
     trained, inputs = load(run / "run"), ["mister hill saw", ["the", "lake", "saw"]]
-    for one, seen in zip(inputs, check_gradients(trained, inputs), strict=True):
-        tokens = one.split() if isinstance(one, str) else one
-        said = TaggedSentences((tuple(tokens),), (tuple(trained.predict([one])[0]),), (1,), "these")
-        _, likely = trained.recipe.predict_tags(trained.model, said)
+    for sentence, sample_maps in zip(inputs, check_gradients(trained, inputs), strict=True):
+        tokens = sentence.split() if isinstance(sentence, str) else sentence
+        predicted = TaggedSentences((tuple(tokens),), (tuple(trained.predict([sentence])[0]),), (1,), "these")
+        _, likely = trained.recipe.predict_tags(trained.model, predicted)
         assert len(likely) == 3
-        assert trained.likelihood(one, seen).item() == pytest.approx(sum(likely), abs=1e-5)
+        assert trained.likelihood(sentence, sample_maps).item() == pytest.approx(sum(likely), abs=1e-5)
 
 
 def test_tags_are_scored_and_refused(run, capsys, tmp_path):

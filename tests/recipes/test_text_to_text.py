@@ -27,21 +27,21 @@ def train(arguments: list[str], *more: str) -> int:
     return main(["train", *arguments, *more])
 
 
-def test_finished_run_holds_its_report_and_log(finished: Path) -> None:
-    report = json.loads((finished / "report.json").read_text(encoding="utf-8"))
+def test_finished_run_holds_its_report_and_log(finished_run: Path) -> None:
+    report = json.loads((finished_run / "report.json").read_text(encoding="utf-8"))
     assert report["training"]["steps"] == 20
-    assert report["training"]["stopped"] == "steps"
+    assert report["training"]["stop_reason"] == "steps"
     assert report["test"]["examples"] == 5
     assert {"bleu", "nll", "perplexity"} <= set(report["validation"])
-    assert report["weights"] == sum(value.numel() for value in load(finished).model.parameters())
-    kinds = [json.loads(line)["kind"] for line in (finished / "log.jsonl").read_text().splitlines()]
+    assert report["parameters"] == sum(value.numel() for value in load(finished_run).model.parameters())
+    kinds = [json.loads(line)["kind"] for line in (finished_run / "log.jsonl").read_text().splitlines()]
     assert kinds.count("validation") == 3
 
 
 def test_interrupted_and_resumed_ends_with_the_same_parameters(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = toy_arguments(tmp_path, core=load(finished).config.model.core.name)
+    arguments = toy_arguments(tmp_path, core=load(finished_run).config.model.core.name)
     score, calls = Bleu.score, []
 
     def score_then_stop(self: Bleu, outputs: list[str], references: list[str]) -> float:
@@ -55,7 +55,7 @@ def test_interrupted_and_resumed_ends_with_the_same_parameters(
     assert not (tmp_path / "run" / "report.json").exists()
     assert train(arguments) == 0
     assert "continuing the run" in capsys.readouterr().err
-    weights = [folder / "model.safetensors" for folder in (tmp_path / "run", finished)]
+    weights = [folder / "model.safetensors" for folder in (tmp_path / "run", finished_run)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
@@ -67,23 +67,23 @@ def test_finished_run_is_reported_and_continues_with_more_steps(
     files = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     capsys.readouterr()
     assert train(arguments) == 0
-    said = capsys.readouterr().out
-    assert "is finished. To train it longer" in said
-    assert "--train.steps" in said
+    output = capsys.readouterr().out
+    assert "is finished. To train it longer" in output
+    assert "--train.steps" in output
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == files
     assert train(arguments, "--train.steps", "6") == 0
     report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
     assert report["training"]["steps"] == 6
 
 
-def test_another_run_is_refused_and_the_first_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_run_is_refused_and_the_first_is_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = toy_arguments(tmp_path, core="recurrent", steps=2)
     assert train(arguments) == 0
-    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+    weights = (tmp_path / "run" / "model.safetensors").read_bytes()
     assert train(arguments, "--model.core.hidden", "22", "--seed", "2") == 2
-    said = capsys.readouterr().err
-    assert "seed is 1 there and 2 here; model.core.hidden is 18 there and 22 here" in said
-    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+    error = capsys.readouterr().err
+    assert "seed is 1 there and 2 here; model.core.hidden is 18 there and 22 here" in error
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
 
 
 @pytest.mark.parametrize("attention", ["none", "general"])
@@ -92,7 +92,7 @@ def test_dates_run_from_training_to_report(tmp_path: Path, attention: str, capsy
     assert train([*DATES.split(), "--run", str(tmp_path / "run"), *core.split()]) == 0
     assert "exact match, %" in capsys.readouterr().out
     report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
-    assert 90 < report["test"]["ceiling"] <= 100
+    assert 90 < report["test"]["upper_bound"] <= 100
     run = load(tmp_path / "run")
     assert run.evaluate()["examples"] == 13
     assert ExactMatch().score(["a", "b", "c"], ["a", "x", "c"]) == pytest.approx(200 / 3)
@@ -108,7 +108,7 @@ def test_run_without_test_data_has_no_test_score(tmp_path: Path, capsys: pytest.
     assert train(arguments) == 0
     assert "No test data was given" in capsys.readouterr().out
     assert main(["evaluate", str(tmp_path / "run")]) == 2
-    assert "has no test data: name some (--data.test)" in capsys.readouterr().err
+    assert "has no test data: give it with --data.test" in capsys.readouterr().err
     assert main(["evaluate", str(tmp_path / "run"), "--data.test", str(tmp_path / "test.tsv")]) == 0
 
 
@@ -118,7 +118,7 @@ BAD = {
     "--data.max-length 3": "train.tsv, line 1: 4 source and 4 target tokens, longer than max_length = 3",
     "--train.device warp": "device must be auto, cpu, cuda, cuda:1, mps or xpu, got 'warp'",
     "--model.tie target --tokenizer.joint false --model.core.width 0": "width must be from 1 to 65,536",
-    "--tokenizer.joint false": "model.tie=all needs one vocabulary",
+    "--tokenizer.joint false": "model.tie must be target or none if tokenizer.joint is false, got all",
 }
 
 
@@ -127,9 +127,9 @@ def test_unusable_data_is_reported_before_training(
     tmp_path: Path, options: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train(toy_arguments(tmp_path, core="transformer"), *options.split()) == 2
-    said = capsys.readouterr().err
-    assert BAD[options] in said.splitlines()[-1]
-    assert said.splitlines()[-1].startswith("regard: ")
+    error = capsys.readouterr().err
+    assert BAD[options] in error.splitlines()[-1]
+    assert error.splitlines()[-1].startswith("regard: ")
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
@@ -137,7 +137,7 @@ def test_two_processes_train_to_one_report(tmp_path: Path) -> None:
     arguments = toy_arguments(tmp_path, core="recurrent", steps=3)
     # Without the two dashes torchrun takes --run for a short form of its own --run-path.
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
+    result = subprocess.run(
         [*launcher, "-m", "regard", "--", "train", *arguments],
         capture_output=True,
         text=True,
@@ -145,7 +145,7 @@ def test_two_processes_train_to_one_report(tmp_path: Path) -> None:
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("The run is in") == 1
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("The run is in") == 1
     report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
     assert report["training"]["steps"] == 3

@@ -14,7 +14,7 @@ from regard.models.config import EncoderConfig, RecurrentConfig, SelfAttentiveCo
 from regard.recipes.load import load
 from regard.recipes.tracks.recipe import displacement_errors
 from tests.helpers import close
-from tests.recipes.looked import check_capture, check_test_input
+from tests.recipes.capture_checks import check_capture, check_test_input
 
 CORES = {
     "transformer": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions="none"),
@@ -51,17 +51,17 @@ def test_errors_by_hand():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run on pairs of people walking in circles, which constant velocity does not predict."""
+    """Train on pairs of people who walk in circles, which constant velocity does not predict."""
     folder, draw = tmp_path_factory.mktemp("tracks"), np.random.default_rng(1)
     for name, pairs in (("train", 40), ("val", 8), ("test", 8)):
         lines = []
         for pair in range(pairs):
             phase, speed = draw.uniform(0, 6), draw.uniform(0.25, 0.35)
             for t in range(10):
-                for who in (0, 1):
+                for person in (0, 1):
                     angle = phase + speed * t
-                    x, y = (3 + who) * np.cos(angle), (3 + who) * np.sin(angle)
-                    lines.append(f"{1000 * pair + 10 * t}\t{2 * pair + who}\t{x:.4f}\t{y:.4f}\n")
+                    x, y = (3 + person) * np.cos(angle), (3 + person) * np.sin(angle)
+                    lines.append(f"{1000 * pair + 10 * t}\t{2 * pair + person}\t{x:.4f}\t{y:.4f}\n")
         (folder / f"{name}.txt").write_text("".join(lines), encoding="utf-8")
     files = " ".join(f"--data.{name} {folder / name}.txt" for name in ("train", "val", "test"))
     small = "--data.observed 6 --data.predicted 4 --model.core.width 24 --model.core.layers 1 --model.dropout 0"
@@ -73,7 +73,7 @@ def run(tmp_path_factory):
 def test_learns_more_than_the_constant_velocity_baseline(run):
     test = json.loads((run / "run" / "report.json").read_text())["test"]
     assert test["examples"] == 16
-    assert test["ade"] < 0.25 * test["ade_walking_on"]
+    assert test["ade"] < 0.25 * test["ade_constant_velocity"]
 
 
 def test_answers_for_the_last_frames_of_a_recording(run, capsys, tmp_path):
@@ -81,12 +81,12 @@ def test_answers_for_the_last_frames_of_a_recording(run, capsys, tmp_path):
     tracks = np.stack([np.stack((r * np.cos(angles), r * np.sin(angles)), -1) for r in (3, 4)])
     (paths,) = load(run / "run").predict([tracks[:, :6]])
     assert np.linalg.norm(paths - tracks[:, 6:], axis=-1).mean() < 0.4
-    rows = [f"{10 * t} {who} {x} {y}\n" for t in range(6) for who, (x, y) in enumerate(tracks[:, t])]
+    rows = [f"{10 * t} {person} {x} {y}\n" for t in range(6) for person, (x, y) in enumerate(tracks[:, t])]
     (tmp_path / "now.txt").write_text("".join(rows), encoding="utf-8")
     assert main(["predict", str(run / "run"), str(tmp_path / "now.txt")]) == 0
-    told = np.array([[float(word) for word in line.split("\t")] for line in capsys.readouterr().out.splitlines()])
-    assert told[:, 0].tolist() == [60, 60, 70, 70, 80, 80, 90, 90]
-    np.testing.assert_allclose(told[:, 2:].reshape(4, 2, 2).transpose(1, 0, 2), paths, atol=1e-3)
+    rows_out = np.array([[float(word) for word in line.split("\t")] for line in capsys.readouterr().out.splitlines()])
+    assert rows_out[:, 0].tolist() == [60, 60, 70, 70, 80, 80, 90, 90]
+    np.testing.assert_allclose(rows_out[:, 2:].reshape(4, 2, 2).transpose(1, 0, 2), paths, atol=1e-3)
     assert main(["look", str(run / "run"), str(tmp_path / "now.txt"), "--out", str(tmp_path / "plane.svg")]) == 0
     assert f"now.txt: 0 -&gt; ({paths[0, -1, 0]:.2f}, {paths[0, -1, 1]:.2f})" in (tmp_path / "plane.svg").read_text()
     assert np.array_equal(load(run / "run").predict([tmp_path / "now.txt"])[0].round(3), paths.round(3))
@@ -100,21 +100,21 @@ def test_answers_for_the_last_frames_of_a_recording(run, capsys, tmp_path):
 
 
 def test_people_attend_to_their_neighbors_nearest_first(run):
-    """In a line of people the neighbors of each are ordered by distance, and weights are those of the model's rows."""
+    """In a line of people the neighbors of each are ordered by distance, and weights are permuted with them."""
     trained, observed = load(run / "run"), 6
     steps = 0.3 * np.arange(observed)
     tracks = np.stack([np.stack((np.full(observed, x), steps), -1) for x in (0.0, 1.0, 3.0, 7.0, 20.0)])
     capture = check_capture(trained, [tracks])
-    orders = [[int(place[0]) for place in seen.sample.axes["source"].places] for seen in capture]
+    orders = [[int(position[0]) for position in sample_maps.sample.axes["source"].places] for sample_maps in capture]
     assert orders == [[0, 1, 2, 3, 4], [1, 0, 2, 3, 4], [2, 1, 0, 3, 4], [3, 2, 1, 0, 4], [4, 3, 2, 1, 0]]
     plane = capture[0].sample.pictures["plane"]
     assert np.allclose([track.seen for track in plane.tracks], tracks)
     assert np.allclose([track.ahead for track in plane.tracks], trained.predict([tracks])[0])
     # The order of the list does not matter to the model: weights are permuted with it.
     other = [3, 0, 4, 1, 2]
-    for seen, person in zip(check_capture(trained, [tracks[other]]), other, strict=True):
+    for sample_maps, person in zip(check_capture(trained, [tracks[other]]), other, strict=True):
         same_person = capture[person].find("encoder self")[-1].weights
-        torch.testing.assert_close(seen.find("encoder self")[-1].weights, same_person, atol=1e-5, rtol=0)
+        torch.testing.assert_close(sample_maps.find("encoder self")[-1].weights, same_person, atol=1e-5, rtol=0)
 
 
 def test_a_crowd_shows_its_first_twenty_people(run):
@@ -123,7 +123,9 @@ def test_a_crowd_shows_its_first_twenty_people(run):
     capture = check_capture(load(run / "run"), [tracks, tracks[:2]])
     assert len(capture) == 22
     assert len(capture[0].sample.pictures["plane"].tracks) == 23
-    assert [seen.sample.title.partition(":")[0] for seen in capture] == ["tracks 1"] * 20 + ["tracks 2"] * 2
+    assert [sample_maps.sample.title.partition(":")[0] for sample_maps in capture] == ["tracks 1"] * 20 + [
+        "tracks 2"
+    ] * 2
 
 
 def test_positions_have_no_probability(run):
@@ -132,8 +134,8 @@ def test_positions_have_no_probability(run):
 
 
 def test_a_window_of_the_test_data_is_an_input(run):
-    one = check_test_input(load(run / "run"))
-    assert one.shape == (2, 6, 2)
+    test_input = check_test_input(load(run / "run"))
+    assert test_input.shape == (2, 6, 2)
     trained = load(run / "run")
     assert trained.look([trained.test_input(3)])[0].sample.title.startswith("test window 3: 0 -> (")
 
@@ -145,12 +147,12 @@ def test_a_core_without_attention_is_refused_and_a_self_attentive_one_shown(tmp_
     tracks = np.random.default_rng(1).normal(size=(3, 8, 2))
     with pytest.raises(UserError, match="this model does not attend"):
         load(tmp_path / "recurrent").look([tracks])
-    for seen in check_capture(load(tmp_path / "self-attentive"), [tracks]):
-        assert {one.kind for one in seen.maps} == {"chain"}
-        assert {one.queries for one in seen.maps} == {"source", "source from the end"}
+    for sample_maps in check_capture(load(tmp_path / "self-attentive"), [tracks]):
+        assert {attention_map.kind for attention_map in sample_maps.maps} == {"chain"}
+        assert {attention_map.queries for attention_map in sample_maps.maps} == {"source", "reversed source"}
 
 
-def test_too_short_a_recording_is_named(run, tmp_path, capsys):
+def test_recording_that_is_too_short_is_named(run, tmp_path, capsys):
     (tmp_path / "short.txt").write_text("0 1 2 3\n", encoding="utf-8")
     assert main(["predict", str(run / "run"), str(tmp_path / "short.txt")]) == 2
     assert "no person is present in all of the last 6 frames" in capsys.readouterr().err

@@ -24,20 +24,20 @@ def train_arguments(folder: Path, *more: str, steps: int = 2) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole")
+def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
     assert main(train_arguments(folder)) == 0
     return folder
 
 
 @pytest.fixture
-def run(whole: Path, tmp_path: Path) -> Path:
-    """A copy of the run, to be continued."""
-    return Path(shutil.copytree(whole / "run", tmp_path / "run"))
+def run(data_folder: Path, tmp_path: Path) -> Path:
+    """Return a copy of the run, to be resumed."""
+    return Path(shutil.copytree(data_folder / "run", tmp_path / "run"))
 
 
-def resume_arguments(run: Path, whole: Path, *, steps: int = 2) -> list[str]:
-    return train_arguments(whole, "--run", str(run), steps=steps)
+def resume_arguments(run: Path, data_folder: Path, *, steps: int = 2) -> list[str]:
+    return train_arguments(data_folder, "--run", str(run), steps=steps)
 
 
 def last_error(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
@@ -50,8 +50,8 @@ def test_first_command_that_fails_leaves_no_folder_and_the_corrected_one_succeed
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nested = ["--run", str(tmp_path / "a" / "b")]
-    for wrong in (["--data.train", str(tmp_path / "nowhere.tsv")], ["--tokenizer.min-count", "1000"]):
-        assert "regard: " in last_error(capsys, train_arguments(tmp_path, *wrong, *nested))
+    for options in (["--data.train", str(tmp_path / "nowhere.tsv")], ["--tokenizer.min-count", "1000"]):
+        assert "regard: " in last_error(capsys, train_arguments(tmp_path, *options, *nested))
         assert not (tmp_path / "a").exists()
     assert main(train_arguments(tmp_path, *nested)) == 0
     assert load(tmp_path / "a" / "b").predict(["ada"])
@@ -61,17 +61,17 @@ def test_run_that_diverged_before_a_checkpoint_gives_its_folder_to_other_setting
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("regard.train.optimizer.learning_rate", lambda *_, **__: 1e38)  # far beyond what a setting may be
+        patch.setattr("regard.train.loop.learning_rate", lambda *_, **__: 1e38)  # far beyond what a setting may be
         message = last_error(capsys, train_arguments(tmp_path, "--train.validate-every", "0"))
     assert "There is no checkpoint yet" in message
     assert (tmp_path / "run" / "log.jsonl").exists()
     assert main(train_arguments(tmp_path)) == 0
 
 
-def test_weights_that_are_no_numbers_after_the_last_step_are_no_result(
+def test_weights_that_are_not_finite_after_the_last_step_are_not_saved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.train.optimizer.learning_rate", lambda *_, **__: 1e38)
+    monkeypatch.setattr("regard.train.loop.learning_rate", lambda *_, **__: 1e38)
     message = last_error(capsys, train_arguments(tmp_path, steps=1))
     assert "training stopped after step 1 of epoch" in message
     assert "holds" in message
@@ -79,11 +79,11 @@ def test_weights_that_are_no_numbers_after_the_last_step_are_no_result(
 
 
 def test_second_training_in_a_folder_is_refused_and_reading_is_not(
-    run: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, data_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     codes: list[int] = []
     with lock_directory(run):
-        other = threading.Thread(target=lambda: codes.append(main(resume_arguments(run, whole, steps=3))))
+        other = threading.Thread(target=lambda: codes.append(main(resume_arguments(run, data_folder, steps=3))))
         other.start()
         other.join()
         assert codes == [2]
@@ -92,31 +92,31 @@ def test_second_training_in_a_folder_is_refused_and_reading_is_not(
 
 
 def test_data_that_was_edited_is_noticed(
-    run: Path, whole: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Path, data_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = [b"as it was"]
-    real = text_to_text.TextToTextRecipe.check
+    original = text_to_text.TextToTextRecipe.check
 
     def check(self: text_to_text.TextToTextRecipe) -> None:
-        real(self)
+        original(self)
         add_digest("pairs.tsv", content[0])
 
     monkeypatch.setattr(text_to_text.TextToTextRecipe, "check", check)
     other = run.parent / "other"
-    assert main(resume_arguments(other, whole)) == 0
-    assert main(resume_arguments(other, whole, steps=3)) == 0
+    assert main(resume_arguments(other, data_folder)) == 0
+    assert main(resume_arguments(other, data_folder, steps=3)) == 0
     content[0] = b"edited"
-    before = (other / "model.safetensors").read_bytes()
-    message = last_error(capsys, resume_arguments(other, whole, steps=4))
+    weights = (other / "model.safetensors").read_bytes()
+    message = last_error(capsys, resume_arguments(other, data_folder, steps=4))
     assert "pairs.tsv: its content has changed since the run started" in message
-    assert (other / "model.safetensors").read_bytes() == before
+    assert (other / "model.safetensors").read_bytes() == weights
 
 
 def test_training_continues_with_data_that_moved_unchanged(
-    run: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Path, data_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    content = (whole / "train.tsv").read_bytes()
+    content = (data_folder / "train.tsv").read_bytes()
     unmoved = Path(shutil.copytree(run, "unmoved"))
     Path("d2").mkdir()
     Path("d2/train.tsv").write_bytes(content)
@@ -125,82 +125,86 @@ def test_training_continues_with_data_that_moved_unchanged(
     for steps, name in enumerate(
         ("d2/train.tsv", "./d2/train.tsv", "d2/train.tsv.gz", str(tmp_path / "d2/train.tsv"), "d2/train.tab"), 3
     ):
-        assert main([*resume_arguments(run, whole, steps=steps), "--data.train", name]) == 0
+        assert main([*resume_arguments(run, data_folder, steps=steps), "--data.train", name]) == 0
         assert "data.train has moved from " in (messages := capsys.readouterr().err)
         assert f" to {name}; its content is the same" in messages
         assert json.loads((run / "run.json").read_text(encoding="utf-8"))["config"]["data"]["train"] == name
-        assert main(resume_arguments(unmoved, whole, steps=steps)) == 0
+        assert main(resume_arguments(unmoved, data_folder, steps=steps)) == 0
         assert (unmoved / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
 
 
 def test_data_that_moved_and_was_edited_is_refused_by_name(
-    run: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, data_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edited, other = tmp_path / "edited.tsv", tmp_path / "train.csv"
-    content = (whole / "train.tsv").read_bytes()
+    content = (data_folder / "train.tsv").read_bytes()
     edited.write_bytes(content + b"a\tA\n")
     other.write_bytes(content)
-    before = (run / "run.json").read_bytes()
-    message = last_error(capsys, [*resume_arguments(run, whole, steps=3), "--data.train", str(edited)])
+    record = (run / "run.json").read_bytes()
+    message = last_error(capsys, [*resume_arguments(run, data_folder, steps=3), "--data.train", str(edited)])
     assert f"{edited}: its content has changed since the run started, so" in message
-    message = last_error(capsys, [*resume_arguments(run, whole, steps=3), "--data.train", str(other)])
+    message = last_error(capsys, [*resume_arguments(run, data_folder, steps=3), "--data.train", str(other)])
     assert (
         f"{other}: is read as CSV because of its name, but was read as text in columns when the run started, so"
         in message
     )
     message = last_error(
-        capsys, [*resume_arguments(run, whole, steps=3), "--data.train", str(edited), "--train.lr", "0.5"]
+        capsys, [*resume_arguments(run, data_folder, steps=3), "--data.train", str(edited), "--train.lr", "0.5"]
     )
     assert "another run of translate: train.lr is" in message
     assert "data.train" not in message
-    assert (run / "run.json").read_bytes() == before
+    assert (run / "run.json").read_bytes() == record
 
 
-def test_another_path_is_another_run_where_no_digest_is_kept(
-    run: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_another_path_is_another_run_without_a_digest(
+    run: Path, data_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copy(whole / "train.tsv", tmp_path)
+    shutil.copy(data_folder / "train.tsv", tmp_path)
     learned = json.loads((run / "learned.json").read_text(encoding="utf-8"))
     del learned["checksum"], learned["data"]["data.train:"]
     (run / "learned.json").write_text(json.dumps(add_checksum(learned)), encoding="utf-8")
-    message = last_error(capsys, [*resume_arguments(run, whole, steps=3), "--data.train", str(tmp_path / "train.tsv")])
-    assert f"data.train is '{whole / 'train.tsv'}' there and '{tmp_path / 'train.tsv'}' here" in message
+    message = last_error(
+        capsys, [*resume_arguments(run, data_folder, steps=3), "--data.train", str(tmp_path / "train.tsv")]
+    )
+    assert f"data.train is '{data_folder / 'train.tsv'}' there and '{tmp_path / 'train.tsv'}' here" in message
 
 
-def test_damaged_report_is_named_and_written_again(run: Path, whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_report_is_named_and_written_again(
+    run: Path, data_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = run / "report.json"
     report = json.loads(path.read_text(encoding="utf-8"))
-    for content in ("[" * 100_000, "[]", json.dumps(report | {"weights": 1})):
+    for content in ("[" * 100_000, "[]", json.dumps(report | {"parameters": 1})):
         path.write_text(content, encoding="utf-8")
-        assert main(resume_arguments(run, whole)) == 0
+        assert main(resume_arguments(run, data_folder)) == 0
         assert "report.json: damaged" in capsys.readouterr().err
         assert json.loads(path.read_text(encoding="utf-8"))["test"] == report["test"]
 
 
 def test_finished_run_in_a_read_only_folder_is_reported(
-    run: Path, whole: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Path, data_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Path, "mkdir", lambda *given, **more: pytest.fail("nothing is written"))
-    monkeypatch.setattr(Path, "replace", lambda *given, **more: pytest.fail("nothing is written"))
-    assert main(resume_arguments(run, whole)) == 0
+    monkeypatch.setattr(Path, "mkdir", lambda *args, **kwargs: pytest.fail("nothing is written"))
+    monkeypatch.setattr(Path, "replace", lambda *args, **kwargs: pytest.fail("nothing is written"))
+    assert main(resume_arguments(run, data_folder)) == 0
     assert "is finished. To train it longer" in capsys.readouterr().out
 
 
 def test_trained_weights_without_a_checkpoint_are_not_overwritten(
-    run: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, data_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.rmtree(run / "checkpoints")
-    message = last_error(capsys, resume_arguments(run, whole, steps=3))
+    message = last_error(capsys, resume_arguments(run, data_folder, steps=3))
     assert "holds trained weights, but there is no checkpoint to resume from" in message
 
 
 def test_pipe_in_the_place_of_a_file_is_refused_at_once(
-    run: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, data_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("log.jsonl", "report.json", "model.safetensors"):
         (run / name).unlink()
         os.mkfifo(run / name)
-        assert f"{name}: is a named pipe" in last_error(capsys, resume_arguments(run, whole, steps=3))
+        assert f"{name}: is a named pipe" in last_error(capsys, resume_arguments(run, data_folder, steps=3))
         (run / name).unlink()
 
 
@@ -250,15 +254,15 @@ def test_learning_that_fails_leaves_nothing(tmp_path: Path) -> None:
 def test_files_that_could_not_be_removed_at_once_are_removed_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, kept = shutil.rmtree, []
+    original, skipped = shutil.rmtree, []
 
-    def rmtree(path: Path, **how: bool) -> None:
-        if Path(path).name == ".learned.new" and Path(path).exists() and not kept:
-            kept.append(path)
+    def rmtree(path: Path, **options: bool) -> None:
+        if Path(path).name == ".learned.new" and Path(path).exists() and not skipped:
+            skipped.append(path)
         else:
-            real(path, **how)
+            original(path, **options)
 
     monkeypatch.setattr(shutil, "rmtree", rmtree)
     assert main(train_arguments(tmp_path)) == 0
-    assert kept
+    assert skipped
     assert not (tmp_path / "run" / ".learned.new").exists()

@@ -29,9 +29,9 @@ class Choice:
 
 @pytest.fixture
 def choice(monkeypatch: pytest.MonkeyPatch) -> Choice:
-    made = Choice()
-    monkeypatch.setattr(training, "resolve_precision", made.resolve)
-    return made
+    measurement = Choice()
+    monkeypatch.setattr(training, "resolve_precision", measurement.resolve)
+    return measurement
 
 
 def train_arguments(folder: Path, run: str, *more: str, steps: int) -> list[str]:
@@ -80,12 +80,12 @@ def test_run_without_a_checkpoint_restarts_in_its_precision_and_other_settings_i
 ) -> None:
     late = ["--train.validate-every", "0"]
     with monkeypatch.context() as patch:
-        patch.setattr("regard.train.optimizer.learning_rate", lambda *_, **__: 1e38)
+        patch.setattr("regard.train.loop.learning_rate", lambda *_, **__: 1e38)
         assert main(train_arguments(tmp_path, "run", *late, steps=4)) == 2
     assert not list((tmp_path / "run").glob("checkpoints/*"))
     choice.name = "float32"
     with monkeypatch.context() as patch:
-        patch.setattr("regard.train.optimizer.learning_rate", lambda *_, **__: 1e38)
+        patch.setattr("regard.train.loop.learning_rate", lambda *_, **__: 1e38)
         assert main(train_arguments(tmp_path, "run", *late, steps=4)) == 2
     assert read_run(tmp_path / "run").config.train.precision == "bfloat16"
     assert main(train_arguments(tmp_path, "run", *late, "--train.lr", "1e-4", steps=4)) == 0
@@ -94,7 +94,7 @@ def test_run_without_a_checkpoint_restarts_in_its_precision_and_other_settings_i
 
 def test_all_processes_compute_in_the_precision_of_the_main_one(tmp_path: Path) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
+    result = subprocess.run(
         [*launch, "-m", "tests.recipes.precision_together", "--", *train_arguments(tmp_path, "run", steps=2)[1:]],
         cwd=ROOT,
         capture_output=True,
@@ -102,7 +102,7 @@ def test_all_processes_compute_in_the_precision_of_the_main_one(tmp_path: Path) 
         check=False,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
-    assert done.returncode == 0, done.stderr
-    told = [line for line in done.stdout.splitlines() if line.startswith("rank-")]
-    assert sorted(told) == ["rank-0:bfloat16", "rank-1:bfloat16"]
+    assert result.returncode == 0, result.stderr
+    lines = [line for line in result.stdout.splitlines() if line.startswith("rank-")]
+    assert sorted(lines) == ["rank-0:bfloat16", "rank-1:bfloat16"]
     assert read_run(tmp_path / "run").config.train.precision == "bfloat16"

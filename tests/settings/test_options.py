@@ -10,7 +10,7 @@ from regard.settings.options import NoSettings, Parsed, option_name, parse, peek
 
 
 @dataclass(frozen=True, kw_only=True)
-class Own:
+class CommandOptions:
     """A command's own options."""
 
     seed: int = 1
@@ -26,40 +26,40 @@ class Own:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class RecipeSettings:
     """A configuration."""
 
     model: ModelConfig = field(default_factory=lambda: ModelConfig(core=TransformerConfig(layers=5)))
     """The model."""
 
 
-def read(*argv: str, most: int = 1) -> Parsed[Own, Settings]:
-    return parse(argv, Own(), Settings(), max_positionals=most, what="one thing")
+def read(*argv: str, most: int = 1) -> Parsed[CommandOptions, RecipeSettings]:
+    return parse(argv, CommandOptions(), RecipeSettings(), max_positionals=most, expected="one thing")
 
 
 def test_parse_gives_defaults_without_options() -> None:
-    assert read() == Parsed([], Own(), Settings())
+    assert read() == Parsed([], CommandOptions(), RecipeSettings())
 
 
 @pytest.mark.parametrize("argv", [["--seed", "7"], ["--seed=7"], ["--seed", "3", "--seed", "7"]])
 def test_parse_reads_an_option_in_either_form_and_the_last_one_counts(argv: list[str]) -> None:
-    assert read(*argv).own == Own(seed=7)
+    assert read(*argv).own == CommandOptions(seed=7)
 
 
 @pytest.mark.parametrize("name", ["--dry-run", "--dry_run"])
 def test_dashes_and_underscores_are_the_same(name: str) -> None:
-    assert read(name, "no").own == Own(dry_run=False)
+    assert read(name, "no").own == CommandOptions(dry_run=False)
 
 
-def test_switch_takes_a_following_word_only_if_it_is_a_truth() -> None:
+def test_switch_takes_the_next_word_only_if_it_is_a_boolean() -> None:
     parsed = read("--loud", "word", "--dry-run", "false")
     assert parsed.positionals == ["word"]
-    assert parsed.own == Own(loud=True, dry_run=False)
+    assert parsed.own == CommandOptions(loud=True, dry_run=False)
 
 
 def test_several_values_end_at_the_next_option() -> None:
     parsed = read("--files", "a", "b c", "-d", "--seed", "-3")
-    assert parsed.own == Own(files=("a", "b c", "-d"), seed=-3)
+    assert parsed.own == CommandOptions(files=("a", "b c", "-d"), seed=-3)
 
 
 def test_fixed_number_of_values_leaves_the_rest() -> None:
@@ -68,7 +68,7 @@ def test_fixed_number_of_values_leaves_the_rest() -> None:
     assert parsed.positionals == ["word"]
 
 
-def test_values_after_an_equals_sign_are_cut_at_commas() -> None:
+def test_values_after_an_equals_sign_are_split_at_commas() -> None:
     assert read("--files=a,b").own.files == ("a", "b")
 
 
@@ -84,7 +84,7 @@ def test_nested_option_sets_its_field_alone() -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_variant_brings_its_own_options_wherever_it_stands(order: int) -> None:
+def test_variant_adds_its_options_at_any_position(order: int) -> None:
     words = ["--model.core=recurrent", "--model.core.cell=lstm", "--model.core.layers=2"][::order]
     assert read(*words).config.model.core == RecurrentConfig(cell="lstm", layers=2)
 
@@ -120,7 +120,7 @@ def test_peek_option_finds_a_value_before_the_options_are_known() -> None:
 
 def test_command_without_settings_has_no_options() -> None:
     with pytest.raises(UserError, match="unknown option --seed"):
-        parse(["--seed", "1"], NoSettings(), NoSettings(), max_positionals=0, what="nothing")
+        parse(["--seed", "1"], NoSettings(), NoSettings(), max_positionals=0, expected="nothing")
 
 
 def test_option_name_is_written_with_dashes() -> None:

@@ -25,7 +25,7 @@ _OPTIONS = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class RangedSettings:
     width: Width = 4
     rate: Annotated[float, Range(1e-12, 100)] = 1.0
     share: FractionWithin = 0.5
@@ -36,7 +36,7 @@ class Settings:
         check_ranges(self)
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize(
     "change",
     [
@@ -50,7 +50,7 @@ class Settings:
     ],
 )
 def test_range_holds_both_ends(change: dict[str, Any]) -> None:
-    Settings(**change)
+    RangedSettings(**change)
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_range_holds_both_ends(change: dict[str, Any]) -> None:
         ({"column": 0}, "column must be from 1 to 10, got 0"),
     ],
 )
-def test_value_out_of_its_range_is_refused(unchecked: Any, change: dict[str, Any], message: str) -> None:
+def test_value_out_of_its_range_is_refused(no_shape_checks: Any, change: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Settings(**change)
+        RangedSettings(**change)
 
 
 @pytest.mark.parametrize("name", ["auto", "cpu", "cpu:0", "cuda", "cuda:0", "cuda:15", "mps", "xpu"])
@@ -106,10 +106,10 @@ def test_every_numeric_setting_has_a_finite_range_in_the_help(name: str) -> None
 
 
 def _with_all_variants(selected: list[Group]) -> list[Group]:
-    others = [
+    variants = [
         collect_groups(variant())
         for group in selected
         for setting in group.settings
         for variant in setting.variants.values()
     ]
-    return [*selected, *(group for other in others for group in other)]
+    return [*selected, *(group for other in variants for group in other)]

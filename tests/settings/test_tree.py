@@ -58,12 +58,12 @@ class Floor:
     """Where it lies."""
 
 
-def called(path: str) -> str:
+def format_path(path: str) -> str:
     return f"<{path}>"
 
 
 def change(changes: dict[str, Any], *, complete: bool = False) -> Floor:
-    return apply_changes(Floor(), changes, called=called, complete=complete)
+    return apply_changes(Floor(), changes, called=format_path, complete=complete)
 
 
 def test_groups_hold_every_setting_with_its_documentation() -> None:
@@ -122,30 +122,31 @@ def test_apply_changes_refuses_a_missing_setting_when_complete() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Wall:
-    """A wall, whose color was added later."""
+    """A wall."""
 
     height: int = 3
     """How high it is."""
-    color: str | None = field(default=None, metadata={"since": "0.2"})
+    color: str | None = None
     """What it is painted in."""
 
 
-def test_later_settings_are_written_unless_default() -> None:
-    assert to_plain(Wall()) == {"height": 3}
+def test_all_settings_are_written() -> None:
+    assert to_plain(Wall()) == {"height": 3, "color": None}
     assert to_plain(Wall(color="red")) == {"height": 3, "color": "red"}
-    assert to_plain(Wall(), whole=True) == {"height": 3, "color": None}
 
 
 @pytest.mark.parametrize("wall", [Wall(), Wall(color="red")])
-def test_earlier_settings_are_complete_without_later_ones(wall: Wall) -> None:
-    assert apply_changes(wall, {"height": 5}, called=called, complete=True) == Wall(height=5)
-    assert apply_changes(Wall(), to_plain(wall), called=called, complete=True) == wall
+def test_complete_settings_have_every_field(wall: Wall) -> None:
+    assert apply_changes(wall, {"height": 5, "color": None}, called=format_path, complete=True) == Wall(height=5)
+    with pytest.raises(UserError, match="<color> is missing"):
+        apply_changes(wall, {"height": 5}, called=format_path, complete=True)
+    assert apply_changes(Wall(), to_plain(wall), called=format_path, complete=True) == wall
     with pytest.raises(UserError, match="<height> is missing"):
-        apply_changes(wall, {"color": "red"}, called=called, complete=True)
+        apply_changes(wall, {"color": "red"}, called=format_path, complete=True)
 
 
-def test_changes_leave_later_settings_alone() -> None:
-    assert apply_changes(Wall(color="red"), {"height": 5}, called=called) == Wall(height=5, color="red")
+def test_changes_leave_other_settings_alone() -> None:
+    assert apply_changes(Wall(color="red"), {"height": 5}, called=format_path) == Wall(height=5, color="red")
 
 
 shapes = st.builds(Round, radius=st.integers()) | st.builds(

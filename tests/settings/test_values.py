@@ -57,10 +57,10 @@ def test_kind_reads_value(annotation: Any, given: object, expected: object) -> N
     assert type(value) is type(expected)
 
 
-@pytest.mark.parametrize(("annotation", "given", "message"), BAD)
-def test_kind_refuses_value_naming_the_rule(annotation: Any, given: object, message: str) -> None:
+@pytest.mark.parametrize(("annotation", "value", "message"), BAD)
+def test_kind_refuses_value_naming_the_rule(annotation: Any, value: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        kind_of(annotation).convert(given)
+        kind_of(annotation).convert(value)
 
 
 @pytest.mark.parametrize("annotation", [dict[str, int], int | list[int], object, type])

@@ -36,7 +36,7 @@ def read(tmp_path: Path, value: str) -> Any:
 
 
 @pytest.mark.parametrize("value", SAME)
-def test_scalar_is_what_every_version_of_yaml_reads(value: str, tmp_path: Path) -> None:
+def test_scalar_that_all_versions_of_yaml_read_alike_is_that_value(value: str, tmp_path: Path) -> None:
     value_read = read(tmp_path, value)
     assert value_read == SAME[value]
     assert type(value_read) is type(SAME[value])

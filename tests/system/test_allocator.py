@@ -14,8 +14,8 @@ def test_freed_memory_is_kept_with_glibc() -> None:
         "print(a.keep_freed_memory() == (platform.libc_ver()[0] == 'glibc'), 'torch' in sys.modules)"
     )
     root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["True", "False"], done.stderr
+    result = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert result.stdout.split() == ["True", "False"], result.stderr
 
 
 def test_other_systems_are_left_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def test_closed_pipe_is_reported() -> None:
 
 
 @pytest.mark.parametrize("ending", ["gz", "bz2", "xz"])
-def test_packed_files_are_known_by_their_content(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compressed_files_are_detected_by_content(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pack = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}[ending]
     content = bytes(range(256)) * 3_000
     for name, packed in ((f"a.{ending}", pack(content)), ("b", pack(content[:7]) + pack(content[7:])), ("c", content)):
@@ -45,19 +45,19 @@ def test_packed_files_are_known_by_their_content(tmp_path: Path, ending: str, mo
         read_unpacked(tmp_path / "bomb")
 
 
-def test_files_packed_otherwise_are_named(tmp_path: Path) -> None:
+def test_unsupported_compression_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))
     with pytest.raises(UserError, match=r"a.zst: is compressed by zstd: decompress it first"):
         read_unpacked(tmp_path / "a.zst")
 
 
-def test_text_that_begins_as_bzip2_does_is_text(tmp_path: Path) -> None:
+def test_text_that_begins_like_bzip2_is_text(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"BZh9 is a name\n")
     assert read_unpacked(tmp_path / "a") == b"BZh9 is a name\n"
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "A.TSV.gz", "folder.gz/a.tsv.BZ2", "a.tsv.xz"])
-def test_plain_name_leaves_out_how_a_file_is_packed(name: str) -> None:
+def test_plain_name_has_no_compression_suffix(name: str) -> None:
     assert plain_name(name) == "a.tsv"
 
 
@@ -77,9 +77,9 @@ def test_file_over_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(read_bytes(tmp_path / "large")) == (1 << 20) + 1
 
 
-@pytest.mark.parametrize("given", ["0", "-1", "many", "1.5", "9" * 30])
-def test_limit_that_is_no_number_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
-    monkeypatch.setenv("REGARD_MAX_FILE_MIB", given)
+@pytest.mark.parametrize("value", ["0", "-1", "many", "1.5", "9" * 30])
+def test_limit_that_is_not_a_number_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("REGARD_MAX_FILE_MIB", value)
     (tmp_path / "small").write_bytes(b"")
     with pytest.raises(UserError, match="REGARD_MAX_FILE_MIB must be a whole number"):
         read_bytes(tmp_path / "small")
@@ -128,9 +128,7 @@ def test_unpacking_is_counted_while_it_runs(tmp_path: Path, monkeypatch: pytest.
             read_unpacked(tmp_path / name)
 
 
-def test_memory_is_the_limit_of_a_file_that_is_as_large_as_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_limits_a_file_whose_size_is_as_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.system.files._DEFAULT_MIB", 1)
     (tmp_path / "large").write_bytes(bytes((2 << 20) + 1))
     (tmp_path / "large.gz").write_bytes(gzip.compress(bytes(2 << 20)))
@@ -161,7 +159,7 @@ def test_write_atomically_replaces_no_file_unasked(tmp_path: Path) -> None:
     assert error.value.filename == str(path)
     assert path.read_bytes() == b"one"
     write_atomically(path, "three")
-    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("a.bin", "three")]
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("a.bin", "three")]
 
 
 def test_write_atomically_leaves_nothing_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,21 +61,21 @@ def test_signal_interrupts_a_validation_and_the_resumed_run_repeats_it(tmp_path:
     config = settings(steps=8, validate_every=4, ema=0.5)
     calls: list[int] = []
 
-    def interrupted(model: nn.Module) -> dict[str, float]:
+    def validate_and_interrupt(model: nn.Module) -> dict[str, float]:
         calls.append(1)
         if len(calls) == 2:
             send(signal.SIGINT)
             raise AssertionError("not interrupted")
         return validate(model)
 
-    result = train(tmp_path / "interrupted", config, validate=interrupted)
+    result = train(tmp_path / "interrupted", config, validate=validate_and_interrupt)
     assert result.is_interrupted
-    assert (result.stopped, result.chosen, result.progress.validated) == ("interrupted", "ema", 4)
+    assert (result.stop_reason, result.selected, result.progress.last_validation) == ("interrupted", "ema", 4)
     assert result.metrics == validate_weights(tmp_path / "interrupted")
     resumed = train(tmp_path / "interrupted", config)
-    whole = train(tmp_path / "whole", config)
-    assert resumed.metrics == whole.metrics
-    first, second = load_file(resumed.weights), load_file(whole.weights)
+    uninterrupted = train(tmp_path / "whole", config)
+    assert resumed.metrics == uninterrupted.metrics
+    first, second = load_file(resumed.weights), load_file(uninterrupted.weights)
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
@@ -90,7 +90,7 @@ def validate_weights(folder: Path) -> dict[str, float]:
 def test_signal_before_the_first_step_saves_that_step(tmp_path: Path) -> None:
     batches = ToyBatches(before_batch=lambda number: send(signal.SIGINT) if number == 1 else None)
     result = train(tmp_path, settings(), batches=batches)
-    assert (result.stopped, result.chosen, result.metrics, result.progress.step) == (
+    assert (result.stop_reason, result.selected, result.metrics, result.progress.step) == (
         "interrupted",
         "none",
         {},

@@ -19,7 +19,7 @@ def run_in(folder: Path) -> Path:
     return folder
 
 
-def test_link_is_refused_wherever_it_lies_on_the_way(tmp_path: Path) -> None:
+def test_link_is_refused_anywhere_in_the_path(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "file").touch()
     (tmp_path / "sub").symlink_to("real")

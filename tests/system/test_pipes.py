@@ -12,7 +12,7 @@ from regard.system.fingerprints import record_digests
 from regard.system.pipes import cache_named_pipes
 
 
-def unnamed(content: bytes) -> Path:
+def make_unnamed_pipe(content: bytes) -> Path:
     """Return an unnamed pipe, like <(...) of a shell, with its content."""
     reads, writes = os.pipe()
     os.write(writes, content)
@@ -21,7 +21,7 @@ def unnamed(content: bytes) -> Path:
 
 
 def test_pipe_without_a_name_is_read_again_from_memory() -> None:
-    path, other = unnamed(b"a\tb\n"), unnamed(b"c\td\n")
+    path, other = make_unnamed_pipe(b"a\tb\n"), make_unnamed_pipe(b"c\td\n")
     with record_digests() as first:
         assert read_unpacked(path) == b"a\tb\n"
     with record_digests() as second:
@@ -31,7 +31,7 @@ def test_pipe_without_a_name_is_read_again_from_memory() -> None:
     assert read_unpacked(other) == b"c\td\n"
 
 
-def test_pipe_with_a_name_is_read_afresh(tmp_path: Path) -> None:
+def test_pipe_with_a_name_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     for content in (b"1" * 200_000, b"2"):  # more than the system keeps of a pipe
@@ -64,6 +64,6 @@ def test_pipe_without_a_writer_warns_and_waits(tmp_path: Path, monkeypatch: pyte
 
 
 def test_pipe_is_read_up_to_the_limit() -> None:
-    assert read_bytes(unnamed(b"x" * 100), limit=100) == b"x" * 100
+    assert read_bytes(make_unnamed_pipe(b"x" * 100), limit=100) == b"x" * 100
     with pytest.raises(UserError, match="the pipe holds more than the 100 bytes that are read"):
-        read_bytes(unnamed(b"x" * 101), limit=100)
+        read_bytes(make_unnamed_pipe(b"x" * 101), limit=100)

@@ -56,7 +56,7 @@ def test_second_thread_is_refused(tmp_path: Path) -> None:
     assert results == ["refused"]
 
 
-def test_lock_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+def test_lock_is_released_when_its_process_is_killed(tmp_path: Path) -> None:
     reads, writes = os.pipe()
 
     def work() -> int:
@@ -77,7 +77,7 @@ def test_lock_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder `a` with a file, and a link to it."""
+    """Create a folder `a` with a file, and a link to it."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "file").touch()
     (tmp_path / "link").symlink_to("a")

@@ -1,7 +1,7 @@
-"""Program that repeats a small run, kills it at a different moment each time, and prints the results.
+"""Program that repeats a small run, kills it at a different event each time, and prints the results.
 
-`python -m tests.train.killing FOLDER` prints one JSON object: the results of the run that was not stopped, of runs
-killed (SIGKILL) before their n-th event and resumed, of one killed repeatedly until it ended, and of runs that were
+`python -m tests.train.killing FOLDER` prints one JSON object: the results of an uninterrupted run, of runs
+killed (SIGKILL) before their n-th event and resumed, of one killed repeatedly until it finished, and of runs that were
 interrupted (SIGINT, SIGTERM): the exit code of each part, and the files after the last part.
 
 Each part is a process forked from this one, which has loaded torch and computed nothing.
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo  # else every fork imports it, in the first step of its optimizer
+import torch._dynamo  # otherwise every fork imports it, in the first step of its optimizer
 from torch import nn
 
 from tests.train.toy import ToyBatches, settings, train, validate
@@ -40,13 +40,13 @@ class Events:
 
     def watch(self, owner: Any, name: str) -> None:
         """Count every call of `owner.name` as an event."""
-        real = getattr(owner, name)
+        original = getattr(owner, name)
 
-        def counted(*args: Any, **kwargs: Any) -> Any:
+        def record_call(*args: Any, **kwargs: Any) -> Any:
             self.record()
-            return real(*args, **kwargs)
+            return original(*args, **kwargs)
 
-        setattr(owner, name, counted)
+        setattr(owner, name, record_call)
 
 
 def train_part(folder: Path, fatal: int, number: signal.Signals) -> int:
@@ -85,12 +85,12 @@ def run_forked(work: Callable[[], int]) -> int:
 
 def train_until_done(folder: Path, fatal: int, number: signal.Signals, *, always: bool = False) -> dict[str, Any]:
     """Train until a part ends without a signal; the signal is sent in the first part only, or in all parts."""
-    endings: list[int] = []
-    while not endings or endings[-1] != 0:
-        assert len(endings) < 200, "the run never ends"
-        moment = fatal if always or not endings else 0
-        endings.append(run_forked(lambda moment=moment: train_part(folder, moment, number)))
-    return {"endings": endings, "left": digests(folder)}
+    exit_codes: list[int] = []
+    while not exit_codes or exit_codes[-1] != 0:
+        assert len(exit_codes) < 200, "the run never ends"
+        event = fatal if always or not exit_codes else 0
+        exit_codes.append(run_forked(lambda event=event: train_part(folder, event, number)))
+    return {"exit_codes": exit_codes, "files": digests(folder)}
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -110,14 +110,14 @@ def digests(folder: Path) -> dict[str, str]:
 def main() -> None:
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
-    whole = train_until_done(folder / "whole", 0, signal.SIGKILL)
-    events = int((folder / "whole" / "events").read_text())
-    results: dict[str, Any] = {"whole": whole, "events": events, "killed": {}, "interrupted": {}}
-    for moment in range(1, events, 11):
-        results["killed"][moment] = train_until_done(folder / f"killed-{moment}", moment, signal.SIGKILL)
-    results["often"] = train_until_done(folder / "often", events // 3, signal.SIGKILL, always=True)
-    for moment, number in ((7, signal.SIGINT), (31, signal.SIGTERM), (events // 2, signal.SIGINT)):
-        results["interrupted"][moment] = train_until_done(folder / f"interrupted-{moment}", moment, number)
+    uninterrupted = train_until_done(folder / "uninterrupted", 0, signal.SIGKILL)
+    events = int((folder / "uninterrupted" / "events").read_text())
+    results: dict[str, Any] = {"uninterrupted": uninterrupted, "events": events, "killed": {}, "interrupted": {}}
+    for event in range(1, events, 11):
+        results["killed"][event] = train_until_done(folder / f"killed-{event}", event, signal.SIGKILL)
+    results["repeated"] = train_until_done(folder / "repeated", events // 3, signal.SIGKILL, always=True)
+    for event, number in ((7, signal.SIGINT), (31, signal.SIGTERM), (events // 2, signal.SIGINT)):
+        results["interrupted"][event] = train_until_done(folder / f"interrupted-{event}", event, number)
     print(json.dumps(results))
 
 

@@ -21,18 +21,18 @@ LATER = settings(steps=12, validate_every=4, average=2)
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs: `part` of eight steps, with checkpoints after four and eight, and `whole` of twelve."""
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train `part` for eight steps, with checkpoints after four and eight, and `full` for twelve."""
     folder = tmp_path_factory.mktemp("trained")
     train(folder / "part", CONFIG)
-    train(folder / "whole", LATER)
+    train(folder / "full", LATER)
     return folder
 
 
 @pytest.fixture
-def run(trained: Path, tmp_path: Path) -> Path:
-    """A copy of `part` to damage."""
-    return Path(shutil.copytree(trained / "part", tmp_path / "run"))
+def run(runs: Path, tmp_path: Path) -> Path:
+    """Return a copy of `part`, to be damaged."""
+    return Path(shutil.copytree(runs / "part", tmp_path / "run"))
 
 
 def at(run: Path, step: int) -> Path:
@@ -107,16 +107,14 @@ def flip_a_bit(path: Path) -> None:
         "pipe",
     ],
 )
-def test_damaged_checkpoint_is_skipped_with_a_warning(
-    run: Path, trained: Path, damage: Callable[[Path], object]
-) -> None:
+def test_damaged_checkpoint_is_skipped_with_a_warning(run: Path, runs: Path, damage: Callable[[Path], object]) -> None:
     damage(at(run, 8))
     with pytest.warns(
         UserWarning,
         match=r"(state\.json|safetensors)( is|:) (damaged|missing|is a device).*from step-00000004",
     ):
         result = train(run, LATER)
-    assert same(result.weights, trained / "whole" / "model.safetensors")
+    assert same(result.weights, runs / "full" / "model.safetensors")
     assert checkpoints(run) == ["step-00000008", "step-00000008.aside", "step-00000012"]
 
 
@@ -144,9 +142,9 @@ def test_checkpoint_set_aside_can_be_restored_and_resumed(run: Path) -> None:
     shutil.rmtree(at(run, 7))
     at(run, 8).with_suffix(".aside").rename(at(run, 8))
     (at(run, 8) / "state.json").write_bytes(original)
-    saved = CheckpointStore(RunDirectory(run), keep=2).latest()
-    assert saved is not None
-    assert saved.progress.step == 8
+    checkpoint = CheckpointStore(RunDirectory(run), keep=2).latest()
+    assert checkpoint is not None
+    assert checkpoint.progress.step == 8
 
 
 def test_weights_of_a_checkpoint_set_aside_are_kept(run: Path) -> None:
@@ -159,11 +157,11 @@ def test_weights_of_a_checkpoint_set_aside_are_kept(run: Path) -> None:
     assert weights.read_bytes() != content
 
 
-def test_folder_in_the_place_of_a_snapshot_is_set_aside(run: Path, trained: Path) -> None:
+def test_folder_in_the_place_of_a_snapshot_is_set_aside(run: Path, runs: Path) -> None:
     snapshot = CheckpointStore(RunDirectory(run), keep=2).snapshot_path(12)
     (snapshot / "mine").mkdir(parents=True)
     result = train(run, LATER)
-    assert same(result.weights, trained / "whole" / "model.safetensors")
+    assert same(result.weights, runs / "full" / "model.safetensors")
     assert (snapshot.with_name(f"{snapshot.name}.aside") / "mine").is_dir()
 
 
@@ -180,23 +178,28 @@ def test_other_files_are_never_removed(run: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text("mine")
     train(run, settings(steps=14, validate_every=4, average=2, checkpoint_every=2, keep=1))
-    moved = {"step-00000010": "step-00000010.aside", "step-00000006.old": "step-00000006"}
+    renamed = {"step-00000010": "step-00000010.aside", "step-00000006.old": "step-00000006"}
     for path in foreign:
-        current = path.parents[1] / moved.get(path.parent.name, path.parent.name) / path.name
+        current = path.parents[1] / renamed.get(path.parent.name, path.parent.name) / path.name
         assert current.read_text() == "mine"
     assert sorted(path.name for path in at(run, 4).iterdir()) == ["notes.txt"]
 
 
-def test_checkpoint_of_the_first_format_is_resumed(run: Path, trained: Path) -> None:
+def test_checkpoint_of_an_older_format_is_refused(run: Path) -> None:
+    before = checkpoints(run)
     for step in (4, 8):
         content = state(at(run, step)) | {"format": 1}
         del content["checksum"]
         (at(run, step) / "state.json").write_text(json.dumps(content))
-    assert same(train(run, LATER).weights, trained / "whole" / "model.safetensors")
+    with pytest.raises(
+        CheckpointError, match=r"older version of regard \(format 1, this one reads \d\): train the run"
+    ):
+        train(run, LATER)
+    assert checkpoints(run) == before
 
 
 def test_full_disk_leaves_the_last_checkpoint_and_no_partial_files(
-    run: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -210,13 +213,14 @@ def test_full_disk_leaves_the_last_checkpoint_and_no_partial_files(
             train(run.parent / "other", LATER)
     assert checkpoints(run) == before
     assert not [path for path in run.rglob("*") if ".new" in path.name]
-    assert same(train(run, LATER).weights, trained / "whole" / "model.safetensors")
+    assert same(train(run, LATER).weights, runs / "full" / "model.safetensors")
 
 
 def test_checkpoint_of_a_newer_version_is_refused(run: Path) -> None:
     edit_state(at(run, 8), format=FORMAT + 1)
     with pytest.raises(
-        CheckpointError, match=rf"state\.json was written by a newer version of regard: its format is {FORMAT + 1}"
+        CheckpointError,
+        match=rf"state\.json was written by a newer version of regard \(format {FORMAT + 1}, .* update regard",
     ):
         train(run, LATER)
 
@@ -234,9 +238,9 @@ def test_partial_files_of_a_killed_process_are_removed(run: Path) -> None:
     CheckpointStore(RunDirectory(run), keep=2).clean()
     unfinished = sorted(path.name for path in run.rglob("*") if ".new" in path.name or ".old" in path.name)
     assert unfinished == []
-    saved = CheckpointStore(RunDirectory(run), keep=2).latest()
-    assert saved is not None
-    assert saved.progress.step == 8
+    checkpoint = CheckpointStore(RunDirectory(run), keep=2).latest()
+    assert checkpoint is not None
+    assert checkpoint.progress.step == 8
 
 
 def test_run_without_checkpoints_starts_from_the_beginning(tmp_path: Path) -> None:
@@ -244,7 +248,7 @@ def test_run_without_checkpoints_starts_from_the_beginning(tmp_path: Path) -> No
     assert CheckpointStore(RunDirectory(tmp_path), keep=1).latest() is None
 
 
-def test_number_of_checkpoints_is_as_set(tmp_path: Path) -> None:
+def test_number_of_checkpoints_is_that_of_the_config(tmp_path: Path) -> None:
     train(tmp_path, settings(steps=7, validate_every=99, checkpoint_every=2, keep=2))
     # One more follows the last step's validation.
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
@@ -283,8 +287,8 @@ def test_link_of_another_name_next_to_checkpoints_is_not_touched(run: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "snapshots", "tb"])
-def test_folder_linked_to_another_run_is_refused(run: Path, trained: Path, name: str) -> None:
-    other = Path(shutil.copytree(trained / "part", run.parent / "other"))
+def test_folder_linked_to_another_run_is_refused(run: Path, runs: Path, name: str) -> None:
+    other = Path(shutil.copytree(runs / "part", run.parent / "other"))
     (other / "tb").mkdir(exist_ok=True)
     (other / "tb" / "events").touch()
     shutil.rmtree(run / name, ignore_errors=True)
@@ -295,7 +299,7 @@ def test_folder_linked_to_another_run_is_refused(run: Path, trained: Path, name:
     assert sorted(other.rglob("*")) == before
 
 
-def test_checkpoints_on_another_disk_belong_to_the_run_after_a_move(tmp_path: Path, trained: Path) -> None:
+def test_checkpoints_on_another_disk_belong_to_the_run_after_a_move(tmp_path: Path, runs: Path) -> None:
     run, disk, moved = tmp_path / "run", tmp_path / "disk", tmp_path / "moved"
     run.mkdir()
     disk.mkdir()
@@ -304,7 +308,7 @@ def test_checkpoints_on_another_disk_belong_to_the_run_after_a_move(tmp_path: Pa
     run.rename(moved)
     train(moved, LATER)
     assert (disk / "step-00000012" / "state.json").exists()
-    assert same(moved / "model.safetensors", trained / "whole" / "model.safetensors")
+    assert same(moved / "model.safetensors", runs / "full" / "model.safetensors")
     copied = Path(shutil.copytree(moved, tmp_path / "copied", symlinks=True))
     with pytest.raises(UserError, match=rf"belongs to the run in {moved}"):
         train(copied, settings(steps=16, validate_every=4, average=2))

@@ -17,7 +17,7 @@ def record_step(log: Log, progress: Progress, *, is_line: bool, fraction: float 
 
 
 def test_lines_hold_means_over_tokens_and_null_for_nan(tmp_path: Path) -> None:
-    progress = Progress(step=7, epoch=1, seconds=60.0, unlogged=[20.0, 10.0, 5.0])
+    progress = Progress(step=7, epoch=1, seconds=60.0, log_sums=[20.0, 10.0, 5.0])
     with Log(tmp_path, is_enabled=True, tensorboard=False, step=0, log_bytes=0) as log:
         record_step(log, progress, is_line=False)
         record_step(log, progress, is_line=True)
@@ -33,7 +33,7 @@ def test_lines_hold_means_over_tokens_and_null_for_nan(tmp_path: Path) -> None:
 
 
 def test_without_a_terminal_lines_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(step=7, epoch=1, seconds=3700.0, unlogged=[20.0, 10.0, 5.0])
+    progress = Progress(step=7, epoch=1, seconds=3700.0, log_sums=[20.0, 10.0, 5.0])
     with Log(tmp_path, is_enabled=True, tensorboard=False, step=0, log_bytes=0) as log:
         for is_line in (False, True, False):
             record_step(log, progress, is_line=is_line)
@@ -49,7 +49,7 @@ def test_without_a_terminal_lines_are_printed(tmp_path: Path, capsys: pytest.Cap
 
 def test_disabled_log_prints_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Log(tmp_path, is_enabled=False, tensorboard=True, step=0, log_bytes=0) as log:
-        record_step(log, Progress(unlogged=[1.0, 1.0, 1.0]), is_line=True)
+        record_step(log, Progress(log_sums=[1.0, 1.0, 1.0]), is_line=True)
         log.record("end", Progress(), {})
         log.note("hello")
         assert log.size() == 0

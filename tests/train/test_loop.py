@@ -27,29 +27,29 @@ def steps_in(folder: Path) -> list[int]:
 
 def validation_with(values: list[float]) -> Any:
     """Return a validation function that returns these values in turn, and then the last one."""
-    left = list(values)
-    return lambda model: {"nll": left.pop(0) if len(left) > 1 else left[0]}
+    remaining = list(values)
+    return lambda model: {"nll": remaining.pop(0) if len(remaining) > 1 else remaining[0]}
 
 
 def test_training_lowers_the_loss_and_returns_the_best_weights(tmp_path: Path) -> None:
     model = ToyModel(dropout=0.1)
     before = validate(model.eval())["nll"]
     result = train(tmp_path, settings(steps=60, validate_every=20), model=model)
-    assert result.stopped == "steps"
+    assert result.stop_reason == "steps"
     assert result.progress.step == 60
     assert result.metrics["nll"] < 0.6 * before
     assert result.metrics == validate(model)
-    again = ToyModel(seed=8).eval()
-    load_weights(result.weights, again)
-    assert validate(again) == result.metrics
+    loaded = ToyModel(seed=8).eval()
+    load_weights(result.weights, loaded)
+    assert validate(loaded) == result.metrics
 
 
 def test_same_seed_gives_same_weights_and_another_seed_others(tmp_path: Path) -> None:
-    first, again, other = (
+    first, repeated, other = (
         load_file(train(tmp_path / name, settings(), seed=seed).weights)
         for name, seed in (("a", 5), ("b", 5), ("c", 6))
     )
-    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert all(torch.equal(first[name], repeated[name]) for name in first)
     assert any(not torch.equal(first[name], other[name]) for name in first)
 
 
@@ -59,7 +59,7 @@ def test_epochs_end_the_run_after_whole_passes(tmp_path: Path) -> None:
     batches = ToyBatches(before_batch=batch_numbers.append)
     config = settings(steps=None, epochs=2, accumulate=2, validate_every=0)
     result = train(tmp_path, config, batches=batches)
-    assert (result.stopped, result.progress.step, result.progress.epoch) == ("epochs", 10, 2)
+    assert (result.stop_reason, result.progress.step, result.progress.epoch) == ("epochs", 10, 2)
     assert len(batch_numbers) == 18
     assert [line["step"] for line in log_of(tmp_path, "validation")] == [5, 10]
 
@@ -67,11 +67,11 @@ def test_epochs_end_the_run_after_whole_passes(tmp_path: Path) -> None:
 def test_minutes_end_the_run_and_count_over_resumed_parts(tmp_path: Path) -> None:
     config = settings(steps=None, minutes=1 / 600, schedule="linear")
     first = train(tmp_path, config)
-    assert first.stopped == "minutes"
+    assert first.stop_reason == "minutes"
     assert first.progress.seconds >= 0.1
     assert first.progress.step >= 1
-    again = train(tmp_path, config)
-    assert again.progress.step == first.progress.step
+    resumed = train(tmp_path, config)
+    assert resumed.progress.step == first.progress.step
     more = train(tmp_path, dataclasses.replace(config, minutes=first.progress.seconds / 60 + 1 / 600))
     assert more.progress.step > first.progress.step
     rates = [line["lr"] for line in log_of(tmp_path, "train")]
@@ -81,7 +81,7 @@ def test_minutes_end_the_run_and_count_over_resumed_parts(tmp_path: Path) -> Non
 def test_patience_ends_the_run_after_validations_without_a_new_best(tmp_path: Path) -> None:
     measure = validation_with([5.0, 4.0, 4.0, float("nan"), 4.5, 1.0])
     result = train(tmp_path, settings(steps=None, patience=3, validate_every=2), validate=measure)
-    assert (result.stopped, result.progress.step, result.progress.best_step) == ("patience", 10, 6)
+    assert (result.stop_reason, result.progress.step, result.progress.best_step) == ("patience", 10, 6)
     assert result.metrics == {"nll": 4.0}
 
 
@@ -100,14 +100,14 @@ def test_weights_of_the_best_validation_are_selected(tmp_path: Path) -> None:
         return measure(model)
 
     result = train(tmp_path, settings(steps=8, validate_every=2, keep=1), validate=watch)
-    assert result.chosen == "best"
+    assert result.selected == "best"
     assert torch.equal(load_file(result.weights)["embed.weight"], validated[1])
     assert steps_in(tmp_path / "checkpoints") == [8]
     assert steps_in(tmp_path / "snapshots") == [4, 8]
 
 
-@pytest.mark.parametrize(("last", "chosen"), [(1.0, "average"), (2.0, "average"), (2.5, "best")])
-def test_average_of_the_last_weights_is_selected_unless_worse(tmp_path: Path, last: float, chosen: str) -> None:
+@pytest.mark.parametrize(("last", "selected"), [(1.0, "average"), (2.0, "average"), (2.5, "best")])
+def test_average_of_the_last_weights_is_selected_unless_worse(tmp_path: Path, last: float, selected: str) -> None:
     validated: list[torch.Tensor] = []
     measure = validation_with([4.0, 3.0, 2.0, 5.0, last])
 
@@ -119,9 +119,9 @@ def test_average_of_the_last_weights_is_selected_unless_worse(tmp_path: Path, la
     result = train(tmp_path, settings(steps=8, validate_every=2, average=3), model=model, validate=watch)
     assert len(validated) == 5
     torch.testing.assert_close(validated[4], (validated[1] + validated[2] + validated[3]) / 3)
-    assert result.chosen == chosen
-    assert result.metrics == {"nll": last if chosen == "average" else 2.0}
-    expected = validated[4] if chosen == "average" else validated[2]
+    assert result.selected == selected
+    assert result.metrics == {"nll": last if selected == "average" else 2.0}
+    expected = validated[4] if selected == "average" else validated[2]
     assert torch.equal(load_file(result.weights)["layers.1.weight"], expected)
     assert torch.equal(model.layers[1].weight, expected)
 
@@ -142,12 +142,12 @@ def test_moving_average_is_validated_and_selected(tmp_path: Path) -> None:
     # The decays are 2/11, 3/12 and 0.3 (below 4/13).
     for weights, decay in zip([*raw[1:], last], [2 / 11, 3 / 12, 0.3], strict=True):
         average = decay * average + (1 - decay) * weights
-    assert result.chosen == "ema"
+    assert result.selected == "ema"
     torch.testing.assert_close(load_file(result.weights)["layers.0.weight"], average)
     assert result.metrics == validate(model)
 
 
-def test_validation_leaves_training_as_it_was(tmp_path: Path) -> None:
+def test_validation_does_not_change_training(tmp_path: Path) -> None:
     for name, changes in (
         ("often", {"validate_every": 1, "ema": 0.9}),
         ("never", {"validate_every": 99, "ema": 0.9}),
@@ -165,13 +165,13 @@ def test_unclipped_gradient_takes_a_longer_step(tmp_path: Path) -> None:
     free, short = (log_of(tmp_path / name, "train") for name in ("free", "short"))
     assert free[0]["norm"] == short[0]["norm"] > 1
     start = ToyModel().embed.weight
-    moved = [
+    distances = [
         (load_file(tmp_path / name / "model.safetensors")["embed.weight"] - start).norm() for name in ("free", "short")
     ]
-    assert moved[0] > 10 * moved[1]
+    assert distances[0] > 10 * distances[1]
 
 
-class Failing(ToyModel):
+class NanLossModel(ToyModel):
     """Model whose loss is NaN for row 12."""
 
     def loss(self, batch: ToyBatch) -> ToyLoss:
@@ -185,7 +185,7 @@ def test_nan_loss_stops_the_run_before_the_weights_change(tmp_path: Path) -> Non
     rows = ", ".join(map(str, sorted(plan[at])))
     config = settings(steps=50, checkpoint_every=1, accumulate=2)
     with pytest.raises(Diverged, match=rf"step {at // 2 + 1} of epoch 1: the loss is nan\. The rows .* are {rows} \("):
-        train(tmp_path, config, model=Failing())
+        train(tmp_path, config, model=NanLossModel())
     assert steps_in(tmp_path / "checkpoints")[-1] == at // 2
     for path in tmp_path.rglob("*.safetensors"):
         assert all(value.isfinite().all() for value in load_file(path).values())
@@ -215,8 +215,8 @@ def overwrite(weight: torch.Tensor, value: float) -> Callable[[torch.Tensor], No
     return hook
 
 
-@pytest.mark.parametrize(("ema", "value", "what"), [(0.0, math.nan, "NaN"), (0.5, math.inf, "NaN|infinity")])
-def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, ema: float, value: float, what: str) -> None:
+@pytest.mark.parametrize(("ema", "value", "name"), [(0.0, math.nan, "NaN"), (0.5, math.inf, "NaN|infinity")])
+def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, ema: float, value: float, name: str) -> None:
     class Broken(ToyModel):
         """Model with a weight that the last step overwrites, after its loss was computed."""
 
@@ -228,7 +228,7 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, ema: float,
                     self.norm.bias.register_hook(overwrite(self.norm.bias, value))
             return loss
 
-    with pytest.raises(Diverged, match=rf"training stopped after step 4 of epoch 1: norm\.bias holds ({what})"):
+    with pytest.raises(Diverged, match=rf"training stopped after step 4 of epoch 1: norm\.bias holds ({name})"):
         train(tmp_path, settings(steps=4, validate_every=2, ema=ema), model=Broken())
     assert steps_in(tmp_path / "checkpoints") == [2]
     for path in tmp_path.rglob("*.safetensors"):
@@ -286,10 +286,10 @@ def test_finished_run_started_again_ends_the_same_without_training(tmp_path: Pat
     config = settings(average=2)
     first = train(tmp_path, config)
     batches = ToyBatches()
-    again = train(tmp_path, config, batches=batches)
+    repeated = train(tmp_path, config, batches=batches)
     assert batches.number == 0
-    assert (again.chosen, again.metrics) == (first.chosen, first.metrics)
-    assert again.progress.step == first.progress.step
+    assert (repeated.selected, repeated.metrics) == (first.selected, first.metrics)
+    assert repeated.progress.step == first.progress.step
 
 
 def test_metrics_without_the_deciding_one_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A run whose directory is moved, replaced or removed while it trains."""
+"""Training in a directory that is moved, replaced or removed meanwhile."""
 
 import os
 import shutil
@@ -24,10 +24,10 @@ def contents(run: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two finished runs with checkpoints of the same names: whole, and another."""
+def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train two runs, `run` and `other`, with checkpoints of the same names; return their folder."""
     folder = tmp_path_factory.mktemp("finished")
-    train(folder / "whole", CONFIG)
+    train(folder / "run", CONFIG)
     train(folder / "other", CONFIG, seed=6, model=ToyModel(dropout=0.3, seed=4))
     return folder
 
@@ -49,9 +49,9 @@ def move(folder: Path) -> None:
 @pytest.mark.parametrize("change", [swap, redirect, move])
 @pytest.mark.parametrize("at", [1, 5, 8])
 def test_run_stops_after_saving_and_continues_where_it_is(
-    tmp_path: Path, finished: Path, change: Callable[[Path], None], at: int
+    tmp_path: Path, finished_runs: Path, change: Callable[[Path], None], at: int
 ) -> None:
-    shutil.copytree(finished / "other", tmp_path / "other")
+    shutil.copytree(finished_runs / "other", tmp_path / "other")
     if change is redirect:
         (tmp_path / "moved").mkdir()
         (tmp_path / "run").symlink_to("moved")
@@ -67,9 +67,9 @@ def test_run_stops_after_saving_and_continues_where_it_is(
     with pytest.raises(DirectoryChangedError, match=message):
         train(tmp_path / "run", CONFIG, batches=ToyBatches(before_batch=act))
     other = tmp_path / ("run" if change is swap else "other")
-    assert contents(other) == contents(finished / "other")
+    assert contents(other) == contents(finished_runs / "other")
     train(tmp_path / "moved", CONFIG)
-    assert contents(tmp_path / "moved") == contents(finished / "whole")
+    assert contents(tmp_path / "moved") == contents(finished_runs / "run")
 
 
 def swap_before(folder: Path, fatal: int, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -99,18 +99,18 @@ def swap_before(folder: Path, fatal: int, monkeypatch: pytest.MonkeyPatch) -> in
 
 
 def test_run_that_is_swapped_at_any_operation_damages_neither(
-    tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, finished_runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = swap_before(tmp_path / "count", 10_000, monkeypatch)
     assert count > 30
     for fatal in range(1, count + 1, 3):
         folder = tmp_path / str(fatal)
-        shutil.copytree(finished / "other", folder / "other")
+        shutil.copytree(finished_runs / "other", folder / "other")
         with pytest.raises(DirectoryChangedError, match="no longer the directory"):
             swap_before(folder, fatal, monkeypatch)
-        assert contents(folder / "run") == contents(finished / "other"), fatal
+        assert contents(folder / "run") == contents(finished_runs / "other"), fatal
         train(folder / "moved", CONFIG)
-        assert contents(folder / "moved") == contents(finished / "whole"), fatal
+        assert contents(folder / "moved") == contents(finished_runs / "run"), fatal
 
 
 def test_removed_run_is_reported(tmp_path: Path) -> None:

@@ -19,15 +19,15 @@ def step(model: nn.Module, optimizer: optim.Optimizer, *, seed: int) -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("adam", optim.Adam), ("adamw", optim.AdamW)])
 def test_step_equals_the_plain_loop(name: Literal["adam", "adamw"], kind: type[optim.Optimizer]) -> None:
-    ours, theirs = (nn.Linear(3, 5, bias=False).double() for _ in range(2))
-    theirs.load_state_dict(ours.state_dict())
+    linear, reference = (nn.Linear(3, 5, bias=False).double() for _ in range(2))
+    reference.load_state_dict(linear.state_dict())
     config = settings(optimizer=name, lr=0.1, betas=(0.7, 0.8), eps=1e-3, weight_decay=0.3)
     options = {"lr": 0.1, "betas": (0.7, 0.8), "eps": 1e-3, "weight_decay": 0.3, "foreach": False}
-    pairs = [(ours, build_optimizer(ours, config)), (theirs, kind(theirs.parameters(), **options))]
+    pairs = [(linear, build_optimizer(linear, config)), (reference, kind(reference.parameters(), **options))]
     for model, optimizer in pairs:
         for seed in (1, 2, 3):
             step(model, optimizer, seed=seed)
-    close(ours.weight, theirs.weight)
+    close(linear.weight, reference.weight)
 
 
 def test_only_matrices_other_than_embeddings_decay() -> None:

@@ -79,11 +79,11 @@ def test_accelerators_are_not_measured(
 def test_measurement_is_cached(machine: Machine, tmp_path: Path) -> None:
     first = resolve_precision("auto", CPU)
     machine.seconds["bfloat16"] = 9.0
-    again = resolve_precision("auto", CPU)
-    assert (first.name, again.name, machine.measured) == ("bfloat16", "bfloat16", 1)
+    cached = resolve_precision("auto", CPU)
+    assert (first.name, cached.name, machine.measured) == ("bfloat16", "bfloat16", 1)
     [path] = cached_files(tmp_path)
     assert f"measured now, saved in {path}" in first.reason
-    assert f"measured before, {path}" in again.reason
+    assert f"measured before, {path}" in cached.reason
 
 
 @pytest.mark.parametrize(
@@ -111,15 +111,15 @@ def test_another_machine_is_measured_again(
 
 def damaged_contents(content: str) -> list[str]:
     """Return contents of a cached file that must be rejected."""
-    whole = json.loads(content)
+    record = json.loads(content)
     altered = content.replace('"bfloat16": 1.0', '"bfloat16": 7.0')
     assert altered != content
-    others = [
-        {**whole, "machine": {}},
-        {**whole, "seconds": {"float32": 2.0}},
-        *({**whole, "seconds": {"float32": 2.0, "bfloat16": bad}} for bad in (0.0, -1.0, math.nan, "1", None, True)),
+    damaged = [
+        {**record, "machine": {}},
+        {**record, "seconds": {"float32": 2.0}},
+        *({**record, "seconds": {"float32": 2.0, "bfloat16": bad}} for bad in (0.0, -1.0, math.nan, "1", None, True)),
     ]
-    rest = [{name: value for name, value in other.items() if name != "checksum"} for other in others]
+    rest = [{name: value for name, value in entry.items() if name != "checksum"} for entry in damaged]
     return [
         "",
         "[]",
@@ -127,7 +127,7 @@ def damaged_contents(content: str) -> list[str]:
         "[" * 100_000,
         content[:-9],
         altered,
-        *(json.dumps(precision.add_checksum(other)) for other in rest),
+        *(json.dumps(precision.add_checksum(entry)) for entry in rest),
     ]
 
 
@@ -146,20 +146,20 @@ def test_damaged_file_is_measured_and_written_again(machine: Machine, tmp_path: 
 def test_file_of_another_machine_under_the_same_name_is_rejected(machine: Machine, tmp_path: Path) -> None:
     assert resolve_auto() == "bfloat16"
     [path] = cached_files(tmp_path)
-    whole = json.loads(path.read_text())
-    other = {"machine": whole["machine"] | {"threads": 77}, "seconds": {"float32": 1.0, "bfloat16": 9.0}}
+    record = json.loads(path.read_text())
+    other = {"machine": record["machine"] | {"threads": 77}, "seconds": {"float32": 1.0, "bfloat16": 9.0}}
     path.write_text(json.dumps(precision.add_checksum(other)))
     assert resolve_auto() == "bfloat16"
     assert machine.measured == 2
 
 
-@pytest.mark.parametrize("place", ["file", "folder", "nowhere"])
+@pytest.mark.parametrize("path_kind", ["file", "folder", "nowhere"])
 def test_cache_that_cannot_be_written_is_not_an_error(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path_kind: str
 ) -> None:
-    if place == "file":  # where the cache folder should be
+    if path_kind == "file":  # where the cache folder should be
         (tmp_path / "cache").touch()
-    elif place == "folder":  # where the file should be
+    elif path_kind == "folder":  # where the file should be
         assert resolve_auto() == "bfloat16"
         [path] = cached_files(tmp_path)
         path.unlink()

@@ -8,32 +8,37 @@ from tests.train.toy import settings
 
 
 def test_progress_survives_json_exactly() -> None:
-    progress = Progress(step=3, seconds=0.1 + 0.2, recent=[1, 3], best={"nll": 1 / 3}, unlogged=[1e-30, 0.1, 7.0])
+    progress = Progress(
+        step=3, seconds=0.1 + 0.2, recent_validations=[1, 3], best={"nll": 1 / 3}, log_sums=[1e-30, 0.1, 7.0]
+    )
     assert Progress.from_json(json.loads(json.dumps(progress.to_json()))) == progress
 
 
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"stale": None}, "progress.stale cannot be None"),
-        ({"step": True}, "progress.step cannot be True"),
-        ({"step": -1}, "progress.step cannot be -1"),
-        ({"seconds": float("nan")}, "progress.seconds cannot be nan"),
-        ({"recent": 1.5}, r"progress.recent cannot be 1\.5"),
-        ({"recent": [3]}, "validations of later steps"),
-        ({"step": 9, "recent": [5, 3]}, "not in order"),
-        ({"best": {"nll": "low"}}, "progress.best cannot be"),
-        ({"unlogged": [0.0, 0.0]}, "progress.unlogged cannot be"),
+        (
+            {"validations_since_best": None},
+            "progress.validations_since_best must be a whole number of at least 0, got None",
+        ),
+        ({"step": True}, "progress.step must be a whole number of at least 0, got True"),
+        ({"step": -1}, "progress.step must be a whole number of at least 0, got -1"),
+        ({"seconds": float("nan")}, "progress.seconds must be a finite number of at least 0, got nan"),
+        ({"recent_validations": 1.5}, r"progress.recent_validations must be a list of steps, got 1\.5"),
+        ({"recent_validations": [3]}, "progress must hold no validation after step 0, got 3"),
+        ({"step": 9, "recent_validations": [5, 3]}, "progress.recent_validations must be in increasing order, got"),
+        ({"best": {"nll": "low"}}, "progress.best must be numbers by name, got"),
+        ({"log_sums": [0.0, 0.0]}, "progress.log_sums must be a list of three numbers, got"),
         ({"more": 1}, "progress must hold step, epoch"),
     ],
 )
 def test_invalid_progress_is_refused(change: dict[str, object], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         Progress.from_json(Progress().to_json() | change)
-    whole = Progress().to_json()
-    del whole["stale"]
+    valid = Progress().to_json()
+    del valid["validations_since_best"]
     with pytest.raises(ValueError, match="progress must hold"):
-        Progress.from_json(whole)
+        Progress.from_json(valid)
 
 
 def test_completed_fraction_of_each_limit() -> None:
@@ -47,19 +52,19 @@ def test_completed_fraction_of_each_limit() -> None:
 
 def test_first_limit_reached_is_named() -> None:
     config = settings(steps=9, epochs=4, minutes=1.0, patience=2)
-    assert Progress(step=8, epoch=3, seconds=59.0, stale=1).limit_reached(config) is None
+    assert Progress(step=8, epoch=3, seconds=59.0, validations_since_best=1).limit_reached(config) is None
     assert Progress(step=9, epoch=4).limit_reached(config) == "steps"
     assert Progress(step=8, epoch=4).limit_reached(config) == "epochs"
     assert Progress(seconds=60.0).limit_reached(config) == "minutes"
-    assert Progress(stale=2).limit_reached(config) == "patience"
-    assert Progress(stale=2).limit_reached(settings(patience=0)) is None
+    assert Progress(validations_since_best=2).limit_reached(config) == "patience"
+    assert Progress(validations_since_best=2).limit_reached(settings(patience=0)) is None
 
 
 def test_step_that_uses_the_last_batches_ends_the_epoch() -> None:
     progress, config = Progress(), settings(warmup=2, steps=8)
-    for used in (2, 2, 1):
-        progress.advance(config, used=used, batches=5)
-    assert (progress.step, progress.epoch, progress.position, progress.warm_at) == (3, 1, 0, 0.25)
+    for count in (2, 2, 1):
+        progress.advance(config, used=count, batches=5)
+    assert (progress.step, progress.epoch, progress.position, progress.warmup_end) == (3, 1, 0, 0.25)
 
 
 def test_later_of_equal_scores_is_the_best_but_patience_is_not_reset() -> None:
@@ -67,7 +72,7 @@ def test_later_of_equal_scores_is_the_best_but_patience_is_not_reset() -> None:
     for step, score in enumerate((0.5, 0.7, 0.7, math.nan, 0.6), start=1):
         progress.step = step
         is_best = progress.record_validation({"bleu": score}, metric="bleu", maximize=True, window=2)
-        history.append((is_best, progress.best_step, progress.stale, progress.recent))
+        history.append((is_best, progress.best_step, progress.validations_since_best, progress.recent_validations))
     assert history == [
         (True, 1, 0, [1]),
         (True, 2, 0, [1, 2]),

@@ -12,9 +12,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The output of `killing`."""
+    """Return the output of `killing`."""
     command = [sys.executable, "-m", "tests.train.killing", str(tmp_path_factory.mktemp("killing"))]
-    done = subprocess.run(
+    result = subprocess.run(
         command,
         cwd=ROOT,
         capture_output=True,
@@ -22,32 +22,32 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         check=False,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout) | {"stderr": done.stderr}
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout) | {"stderr": result.stderr}
 
 
 def test_run_leaves_weights_checkpoint_and_log(results: dict[str, Any]) -> None:
-    left = results["whole"]["left"]
-    assert {"model.safetensors", "log.jsonl", "checkpoints/step-00000010/ema.safetensors"} <= left.keys()
-    assert not [name for name in left if ".new" in name or ".old" in name]
+    files = results["uninterrupted"]["files"]
+    assert {"model.safetensors", "log.jsonl", "checkpoints/step-00000010/ema.safetensors"} <= files.keys()
+    assert not [name for name in files if ".new" in name or ".old" in name]
 
 
 def test_run_killed_at_any_event_and_resumed_leaves_the_same_bits(results: dict[str, Any]) -> None:
     killed = results["killed"]
     assert len(killed) > 10
-    assert sum(run["endings"] == [-9, 0] for run in killed.values()) >= len(killed) - 1
-    assert {moment: run["left"] == results["whole"]["left"] for moment, run in killed.items()} == dict.fromkeys(
+    assert sum(run["exit_codes"] == [-9, 0] for run in killed.values()) >= len(killed) - 1
+    assert {event: run["files"] == results["uninterrupted"]["files"] for event, run in killed.items()} == dict.fromkeys(
         killed, True
     )
 
 
 def test_run_killed_many_times_leaves_the_same_bits(results: dict[str, Any]) -> None:
-    assert results["often"]["endings"].count(-9) > 1
-    assert results["often"]["left"] == results["whole"]["left"]
+    assert results["repeated"]["exit_codes"].count(-9) > 1
+    assert results["repeated"]["files"] == results["uninterrupted"]["files"]
 
 
 def test_interrupted_run_exits_with_130_and_resumes_to_the_same_bits(results: dict[str, Any]) -> None:
     for run in results["interrupted"].values():
-        assert run["endings"] == [130, 0]
-        assert run["left"] == results["whole"]["left"]
+        assert run["exit_codes"] == [130, 0]
+        assert run["files"] == results["uninterrupted"]["files"]
     assert results["stderr"].count("Run the same command to resume.") == len(results["interrupted"])

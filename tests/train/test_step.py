@@ -20,10 +20,10 @@ def gradients(plan: list[tuple[int, ...]], *, dropout: float = 0.0, number: int 
 
 def test_gradients_of_the_batches_of_a_step_add_up_to_that_of_one_batch() -> None:
     parts, sums = gradients(PLAN)
-    whole, sum_of_all = gradients([tuple(row for rows in PLAN for row in rows)])
+    one_batch, sum_of_all = gradients([tuple(row for rows in PLAN for row in rows)])
     assert sums.count == sum_of_all.count == sum(2 + row % 5 for rows in PLAN for row in rows)
-    for ours, theirs in zip(parts.parameters(), whole.parameters(), strict=True):
-        close(ours.grad, theirs.grad)
+    for accumulated, expected in zip(parts.parameters(), one_batch.parameters(), strict=True):
+        close(accumulated.grad, expected.grad)
     assert sum(sums.totals) == pytest.approx(sum(sum_of_all.totals))
     assert sums.nll == pytest.approx(sum_of_all.nll)
 
@@ -40,9 +40,9 @@ def test_gradient_is_that_of_the_mean_over_tokens() -> None:
 def test_random_numbers_depend_on_the_step_and_not_on_earlier_draws() -> None:
     first, _ = gradients(PLAN, dropout=0.5, number=6)
     torch.rand(17)
-    again, _ = gradients(PLAN, dropout=0.5, number=6)
+    repeated, _ = gradients(PLAN, dropout=0.5, number=6)
     other, _ = gradients(PLAN, dropout=0.5, number=7)
-    assert torch.equal(first.embed.weight.grad, again.embed.weight.grad)
+    assert torch.equal(first.embed.weight.grad, repeated.embed.weight.grad)
     assert not torch.equal(first.embed.weight.grad, other.embed.weight.grad)
 
 

@@ -104,13 +104,13 @@ def test_published_file_is_complete_if_the_system_copies_none_or_half(
     assert calls
 
 
-@pytest.mark.parametrize(("value", "what"), [(float("nan"), "NaN"), (float("-inf"), "infinity")])
-def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: float, what: str) -> None:
+@pytest.mark.parametrize(("value", "name"), [(float("nan"), "NaN"), (float("-inf"), "infinity")])
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: float, name: str) -> None:
     path, model = tmp_path / "w.safetensors", nn.Linear(2, 3)
     with torch.no_grad():
         model.bias[1] = value
     save_weights(path, model)
-    with pytest.raises(UserError, match=rf"w\.safetensors cannot be used: bias holds {what}"):
+    with pytest.raises(UserError, match=rf"w\.safetensors cannot be used: bias holds {name}"):
         load_weights(path, nn.Linear(2, 3))
 
 

@@ -58,12 +58,12 @@ class ToyModel(nn.Module):
         return list(self.layers)
 
     def loss(self, batch: ToyBatch) -> ToyLoss:
-        before, after = batch.tokens[:, :-1], batch.tokens[:, 1:]
-        hidden = self.embed(before) * self.scale
+        inputs, targets = batch.tokens[:, :-1], batch.tokens[:, 1:]
+        hidden = self.embed(inputs) * self.scale
         for layer in self.layers:
             hidden = hidden + self.dropout(layer(hidden))
         logits = self.out(self.norm(hidden))
-        total = functional.cross_entropy(logits.flatten(0, 1), after.flatten(), ignore_index=0, reduction="sum")
+        total = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=0, reduction="sum")
         return ToyLoss(total, total.detach(), self.count(batch))
 
     def count(self, batch: ToyBatch) -> int:

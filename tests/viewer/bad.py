@@ -21,13 +21,13 @@ _READ = {
     "summaries": {},
     "weights": {"form": "whole", "dtype": "float32", "chunk": "0"},
 }
-_AXIS = {"what": "item", "labels": ["a", "b"], "on": "", "places": []}
+_AXIS = {"kind": "item", "labels": ["a", "b"], "picture": "", "places": []}
 _SCENE = {"title": "t", "axes": {"q": _AXIS, "k": _AXIS}, "reads": [_READ], "pictures": {}, "steps": []}
 _PAGE = {
     "format": "regard page",
-    "version": 1,
-    "captures": [{"title": "t", "model": "m", "scenes": [_SCENE]}],
-    "rule": "",
+    "version": 2,
+    "captures": [{"title": "t", "model": "m", "samples": [_SCENE]}],
+    "note": "",
 }
 
 
@@ -49,12 +49,12 @@ def _data(*path: Any, value: Any = None, chunk: str | None = None) -> str:
     return f'{chunks}<script type="application/json" id="page">{json.dumps(page)}</script>'
 
 
-_FIRST = ("captures", 0, "scenes")
+_FIRST = ("captures", 0, "samples")
 BAD = {
     "no data": ("", "contains no data"),
     "no JSON": ('<script type="application/json" id="page">{</script>', "damaged: it is not valid JSON"),
     "another format": (_data("format", value="x"), "was not written by regard"),
-    "another version": (_data("version", value=2), "Version 2 of the data is not supported, only 1"),
+    "another version": (_data("version", value=1), "version of the data must be 2, but is 1"),
     "no captures": (_data("captures", value=[]), "contains no captures"),
     "no samples": (_data(*_FIRST, value=[]), "has no samples"),
     "no reads": (_data(*_FIRST, 0, "reads", value=[]), "contains no reads"),

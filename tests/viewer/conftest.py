@@ -27,13 +27,14 @@ _RUNS = {
     ),
     "image": f"train images {_SHORT} {_SMALL} --patch 2 --augment none --batch 16",
     "boxes": (
-        f"train boxes {_SHORT} {_SMALL} --data.width 32 --data.height 24 --halvings 2 --model.num-queries 6 --batch 8 "
+        f"train boxes {_SHORT} {_SMALL} --data.width 32 --data.height 24 --downsampling-layers 2 --model.num-queries 6 "
+        "--batch 8 "
         "--threshold 0.01"
     ),
     "tracks": f"train tracks {_SHORT} {_SMALL} --batch 32",
     "events": (
         f"train events {_SHORT} {_SMALL} --data.bands 12 --channels 8 --model.num-queries 4 --batch 8 --threshold 0.01 "
-        "--data.scenes 40 --data.val-scenes 8 --data.test-scenes 4"
+        "--data.epoch-size 40 --data.val-size 8 --data.test-size 4"
     ),
 }
 """Trained on data that comes with the package, made-up or embedded."""

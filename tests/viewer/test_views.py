@@ -31,7 +31,7 @@ def first(capture: Capture, kind: str, measure: str = "weight") -> AttentionMap:
 
 
 def fragment(one: AttentionMap, view: str, head: int = 0) -> str:
-    return f"#scene=0&read={one.name}&measure={one.measure.replace(' ', '%20')}&head={head}&view={view}"
+    return f"#sample=0&read={one.name}&measure={one.measure.replace(' ', '%20')}&head={head}&view={view}"
 
 
 def point_at(page: Page, query: int | None, key: int | None, *, click: bool = False) -> bool:
@@ -130,7 +130,7 @@ def test_gradients_and_rollout_are_measures_of_their_own(looked, opened):
 
 def test_two_captures_are_compared(looked, opened, tmp_path):
     one, other = looked("transformer")[0], looked("recurrent")[0]
-    path = one.save(tmp_path / "both.html", beside=other)
+    path = one.save(tmp_path / "both.html", compare=other)
     page = opened(path)
     page.keyboard.press("c")
     page.evaluate("window.regard.ready")

@@ -1,21 +1,21 @@
 /** Labels beside a matrix: as many as there is room for, never one over another. */
 
-import { font, styled } from "./dom.js";
-import { worded } from "./format.js";
+import { font, cssVariable } from "./dom.js";
+import { axisLabel } from "./format.js";
 import type { Viewport } from "./viewport.js";
 
 const SIZE = 12.5;
 /** From one line of text to the next. */
 const LINE = 15;
 /** Lines of one axis may come so close where more of them fit. */
-const CLOSE = 13.5;
+const MIN_LINE = 13.5;
 const GAP = 6;
 export const MOST_PX = 150;
 /** So far outside of the matrix a label is pointed at. */
 export const LABEL_PX = 12;
 const SLANT = (55 * Math.PI) / 180;
 /** Slanted labels need so much from one to the next. */
-const SLANTED_FROM = LINE / Math.sin(SLANT);
+const MIN_SLANTED_PX = LINE / Math.sin(SLANT);
 
 /** Beside the last label, half of which may reach over the matrix's end. */
 const END = 8;
@@ -38,11 +38,11 @@ export class Labels {
   constructor(labels: string[], drawing: CanvasRenderingContext2D, most = MOST_PX) {
     drawing.font = font(SIZE);
     // Of thousands only some are drawn at a time, but the longest decides how much room all get.
-    this.texts = labels.map(worded);
+    this.texts = labels.map(axisLabel);
     this.widths = [];
     this.longest = 0;
     for (let index = 0; index < this.texts.length; index++) {
-      const [text, width] = fitted(drawing, this.texts[index]!, most);
+      const [text, width] = truncate(drawing, this.texts[index]!, most);
       this.texts[index] = text;
       this.widths.push(width);
       this.longest = Math.max(this.longest, width);
@@ -50,7 +50,7 @@ export class Labels {
   }
 }
 
-function fitted(drawing: CanvasRenderingContext2D, text: string, most: number): [string, number] {
+function truncate(drawing: CanvasRenderingContext2D, text: string, most: number): [string, number] {
   let width = drawing.measureText(text).width;
   let characters = [...text];
   while (width > most && characters.length > 1) {
@@ -66,11 +66,11 @@ const UPRIGHT = Math.PI / 2;
 /** How labels above cells of this width are turned; slanted only where there is room for it at the right. */
 function angleFor(labels: Labels, cell: number, slants: boolean): number {
   if (labels.longest + GAP <= cell) return 0;
-  return slants && cell >= SLANTED_FROM ? SLANT : UPRIGHT;
+  return slants && cell >= MIN_SLANTED_PX ? SLANT : UPRIGHT;
 }
 
 /** How high, and how far beyond its own cell, a turned label reaches. */
-function reach(labels: Labels, angle: number): { up: number; beyond: number } {
+function labelExtent(labels: Labels, angle: number): { up: number; beyond: number } {
   if (angle === 0) return { up: LINE, beyond: END };
   const up = Math.sin(angle) * labels.longest + Math.cos(angle) * LINE;
   return { up, beyond: angle === UPRIGHT ? END : Math.cos(angle) * labels.longest };
@@ -79,12 +79,12 @@ function reach(labels: Labels, angle: number): { up: number; beyond: number } {
 /** The room that labels need around a matrix of cells of this width. */
 export function marginsFor(down: Labels, across: Labels, cell: number): Margins {
   across.slants = angleFor(across, cell, true) === SLANT;
-  const { up, beyond } = reach(across, angleFor(across, cell, across.slants));
+  const { up, beyond } = labelExtent(across, angleFor(across, cell, across.slants));
   return { left: Math.ceil(down.longest + GAP + 2), top: Math.ceil(up + GAP), right: Math.ceil(beyond), bottom: END };
 }
 
 /** Every so many-th label is drawn: 1, 2, 5, 10, 20, ... */
-export function every(cell: number, needed: number): number {
+export function labelStep(cell: number, needed: number): number {
   let step = 1;
   for (let factor = 0; step * cell < needed; factor++) step = step * [2, 2.5, 2][factor % 3]!;
   return step;
@@ -93,9 +93,9 @@ export function every(cell: number, needed: number): number {
 /** Draw the queries' labels left of the matrix; the origin is the matrix's corner. */
 export function drawDown(drawing: CanvasRenderingContext2D, labels: Labels, viewport: Viewport): void {
   const { y } = viewport.cell;
-  const step = every(y, CLOSE);
+  const step = labelStep(y, MIN_LINE);
   const [from, to] = viewport.visible().rows;
-  const { height } = viewport.covered;
+  const { height } = viewport.matrixSize;
   drawing.textAlign = "right";
   drawing.textBaseline = "middle";
   for (let query = Math.ceil(from / step) * step; query < to; query += step) {
@@ -109,9 +109,9 @@ export function drawDown(drawing: CanvasRenderingContext2D, labels: Labels, view
 export function drawAcross(drawing: CanvasRenderingContext2D, labels: Labels, viewport: Viewport): void {
   const { x } = viewport.cell;
   const angle = angleFor(labels, x, labels.slants);
-  const step = every(x, angle === 0 ? labels.longest + GAP : angle === UPRIGHT ? LINE : SLANTED_FROM);
+  const step = labelStep(x, angle === 0 ? labels.longest + GAP : angle === UPRIGHT ? LINE : MIN_SLANTED_PX);
   const [from, to] = viewport.visible().columns;
-  const { width } = viewport.covered;
+  const { width } = viewport.matrixSize;
   for (let key = Math.ceil(from / step) * step; key < to; key += step) {
     const middle = viewport.x + (key + 0.5) * x;
     if (middle >= 0 && middle <= width) drawTurned(drawing, labels.texts[key]!, middle, angle);
@@ -132,9 +132,9 @@ function drawTurned(drawing: CanvasRenderingContext2D, text: string, middle: num
 /** Draw one query's label over its neighbors, emphasized. */
 export function emphasizeDown(drawing: CanvasRenderingContext2D, labels: Labels, viewport: Viewport, query: number): void {
   const middle = viewport.y + (query + 0.5) * viewport.cell.y;
-  if (middle < 0 || middle > viewport.covered.height) return;
+  if (middle < 0 || middle > viewport.matrixSize.height) return;
   const width = labels.widths[query]! + 6;
-  plate(drawing, -GAP - width, middle - LINE / 2 - 1, width + 4, LINE + 2);
+  drawBackground(drawing, -GAP - width, middle - LINE / 2 - 1, width + 4, LINE + 2);
   drawing.textAlign = "right";
   drawing.textBaseline = "middle";
   drawing.fillText(labels.texts[query]!, -GAP, middle);
@@ -143,21 +143,21 @@ export function emphasizeDown(drawing: CanvasRenderingContext2D, labels: Labels,
 /** Draw one key's label over its neighbors, emphasized. */
 export function emphasizeAcross(drawing: CanvasRenderingContext2D, labels: Labels, viewport: Viewport, key: number): void {
   const middle = viewport.x + (key + 0.5) * viewport.cell.x;
-  if (middle < 0 || middle > viewport.covered.width) return;
+  if (middle < 0 || middle > viewport.matrixSize.width) return;
   const angle = angleFor(labels, viewport.cell.x, labels.slants);
   const width = labels.widths[key]! + 6;
   drawing.save();
   drawing.translate(middle, -GAP);
   drawing.rotate(-angle);
-  if (angle === 0) plate(drawing, -width / 2, -LINE - 1, width, LINE + 3);
-  else plate(drawing, -3, -LINE / 2 - 1, width, LINE + 2);
+  if (angle === 0) drawBackground(drawing, -width / 2, -LINE - 1, width, LINE + 3);
+  else drawBackground(drawing, -3, -LINE / 2 - 1, width, LINE + 2);
   drawing.restore();
   drawTurned(drawing, labels.texts[key]!, middle, angle);
 }
 
-function plate(drawing: CanvasRenderingContext2D, x: number, y: number, width: number, height: number): void {
+function drawBackground(drawing: CanvasRenderingContext2D, x: number, y: number, width: number, height: number): void {
   const ink = drawing.fillStyle;
-  drawing.fillStyle = styled("--ground");
+  drawing.fillStyle = cssVariable("--ground");
   drawing.fillRect(x, y, width, height);
   drawing.fillStyle = ink;
 }
@@ -165,5 +165,5 @@ function plate(drawing: CanvasRenderingContext2D, x: number, y: number, width: n
 /** Set ink and font for labels. */
 export function useLabelFont(drawing: CanvasRenderingContext2D, color = "--ink"): void {
   drawing.font = font(SIZE);
-  drawing.fillStyle = styled(color);
+  drawing.fillStyle = cssVariable(color);
 }

@@ -33,7 +33,7 @@ export function isSigned(read: Read): boolean {
 /** The number that gets the darkest color. */
 export function darkest(shown: Shown, table: Table): number {
   if (shown.scale === "one") return 1;
-  return Math.abs(table.most(shown.head)) || 1;
+  return Math.abs(table.maxMagnitude(shown.head)) || 1;
 }
 
 /** Colors of numbers from 0, or from minus `most`, to `most`. */
@@ -70,7 +70,7 @@ export function scaleOf(shown: Shown, table: Table): Scale {
 }
 
 /** The color of numbers that were cut away. */
-export function unknown(dark = isDark()): number {
+export function omittedColor(dark = isDark()): number {
   return packed(dark ? [44, 44, 47] : [238, 237, 233]);
 }
 
@@ -102,10 +102,10 @@ function ramp(colors: string): Uint32Array {
       return [number >> 16, (number >> 8) & 255, number & 255] as const;
     });
     bytes = Uint32Array.from({ length: STEPS }, (_, step) => {
-      const place = (step / (STEPS - 1)) * (stops.length - 1);
-      const below = Math.min(stops.length - 2, Math.floor(place));
+      const position = (step / (STEPS - 1)) * (stops.length - 1);
+      const below = Math.min(stops.length - 2, Math.floor(position));
       const [from, to] = [stops[below]!, stops[below + 1]!];
-      const mixed = ([0, 1, 2] as const).map((part) => Math.round(from[part] + (to[part] - from[part]) * (place - below)));
+      const mixed = ([0, 1, 2] as const).map((part) => Math.round(from[part] + (to[part] - from[part]) * (position - below)));
       return packed(mixed as [number, number, number]);
     });
     ramps.set(colors, bytes);

@@ -19,7 +19,7 @@ export function make<K extends keyof HTMLElementTagNameMap>(
 }
 
 /** The canvas's drawing context, with one unit a CSS pixel, for an area of that size; cleared. */
-export function context(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
+export function prepareCanvas(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
   const ratio = window.devicePixelRatio || 1;
   const wide = Math.max(1, Math.round(width * ratio));
   const high = Math.max(1, Math.round(height * ratio));
@@ -37,11 +37,11 @@ export function context(canvas: HTMLCanvasElement, width: number, height: number
 }
 
 /** The value of a color or font named in style.css, such as "--ink". */
-export function styled(name: string): string {
+export function cssVariable(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
 /** The font of labels on canvases. */
 export function font(size: number, weight = 400): string {
-  return `${weight} ${size}px ${styled("--font") || "sans-serif"}`;
+  return `${weight} ${size}px ${cssVariable("--font") || "sans-serif"}`;
 }

@@ -1,8 +1,8 @@
 /** The footer of a view: color scale, facts of the read, and notes on omitted weights. */
 
-import { css, darkest, isSigned, scaleTo, unknown } from "./color.js";
-import { context, make } from "./dom.js";
-import { headName, short } from "./format.js";
+import { css, darkest, isSigned, scaleTo, omittedColor } from "./color.js";
+import { prepareCanvas, make } from "./dom.js";
+import { headName, formatShort } from "./format.js";
 import type { Panel } from "./pane.js";
 import { scalePicker } from "./pickers.js";
 import { MEASURES } from "./texts.js";
@@ -13,7 +13,7 @@ const HEIGHT = 10;
 const MOST_FACT = 48;
 
 /** How a view shows omitted weights. */
-const CUT: Record<string, string> = {
+const OMITTED: Record<string, string> = {
   alignment: "Zoomed out, each block has the color of its largest weight; zoomed in, omitted weights are gray: they are not zero.",
   heads: "Each block has the color of its largest weight.",
   summary: "Summaries were computed from all weights.",
@@ -23,24 +23,24 @@ const CUT: Record<string, string> = {
 const MEAN = "A mean over heads counts omitted weights as zero; for a block it is the mean of the heads' largest weights.";
 
 /** The elements below a view; `most` is the number of the darkest color. */
-export function foot(pane: Panel, table: Table, most = darkest(pane.shown, table)): HTMLElement[] {
+export function footer(pane: Panel, table: Table, most = darkest(pane.shown, table)): HTMLElement[] {
   const { page, shown, view } = pane;
   const { read } = shown;
   const parts: HTMLElement[] = [];
-  if (view === "summary") parts.push(facts(shown));
+  if (view === "summary") parts.push(factsLine(shown));
   else {
     const hasScale = pane.views.find(({ name }) => name === view)?.hasScale;
     const colors = hasScale ? null : legend(shown, table, { view, most });
     const legends = make("div", { class: "legends" }, colors, scalePicker(pane));
-    parts.push(make("div", { class: "line" }, legends, facts(shown)));
+    parts.push(make("div", { class: "line" }, legends, factsLine(shown)));
   }
   parts.push(make("p", { class: "pale" }, MEASURES[read.measure].about));
-  if (!table.isWhole) {
+  if (!table.isComplete) {
     const mean = shown.head < 0 && view === "alignment" ? MEAN : "";
-    const words = [page.rule, CUT[view] ?? CUT["others"]!, mean].filter((words) => words);
+    const words = [page.note, OMITTED[view] ?? OMITTED["others"]!, mean].filter((words) => words);
     parts.push(make("p", { class: "cut" }, words.join(" ")));
-  } else if (page.rule) {
-    parts.push(make("p", { class: "pale" }, `${page.rule} This map is complete.`));
+  } else if (page.note) {
+    parts.push(make("p", { class: "pale" }, `${page.note} This map is complete.`));
   }
   return parts;
 }
@@ -50,18 +50,18 @@ function legend(shown: Shown, table: Table, { view, most }: { view: string; most
   const signed = isSigned(read);
   const scale = scaleTo(most, signed);
   const canvas = make("canvas", { role: "img", "aria-label": `Colors from ${signed ? -most : 0} to ${most}` });
-  const drawing = context(canvas, WIDTH, HEIGHT);
+  const drawing = prepareCanvas(canvas, WIDTH, HEIGHT);
   for (let x = 0; x < WIDTH; x++) {
     const share = x / (WIDTH - 1);
     drawing.fillStyle = scale.css((signed ? share * 2 - 1 : share) * most);
     drawing.fillRect(x, 0, 1.5, HEIGHT);
   }
-  const from = make("span", { class: "number" }, signed ? short(-most) : "0");
-  const to = make("span", { class: "number" }, short(most));
+  const from = make("span", { class: "number" }, signed ? formatShort(-most) : "0");
+  const to = make("span", { class: "number" }, formatShort(most));
   const parts: HTMLElement[] = [from, canvas, to];
-  if (!table.isWhole && view === "alignment") {
+  if (!table.isComplete && view === "alignment") {
     const swatch = make("i", { class: "swatch" });
-    swatch.style.background = css(unknown());
+    swatch.style.background = css(omittedColor());
     parts.push(make("span", { class: "kept" }, swatch, "omitted"));
   }
   const { name } = MEASURES[read.measure];
@@ -69,7 +69,7 @@ function legend(shown: Shown, table: Table, { view, most }: { view: string; most
   return make("div", { class: "legend" }, make("span", {}, head ? `${name}, ${head}` : name), ...parts);
 }
 
-function facts({ read }: Shown): HTMLElement {
+function factsLine({ read }: Shown): HTMLElement {
   const all = Object.entries(read.facts).map(([name, value]) => `${name} ${value}`);
   // A mask may state the length of every row of its batch.
   const shown = all.map((fact) => (fact.length > MOST_FACT ? `${fact.slice(0, MOST_FACT - 1)}\u2026` : fact));

@@ -26,17 +26,17 @@ function visible(character: string, spaces: string, joins: boolean): string {
 }
 
 /** A label on an axis: spaces between its words need no mark, those at an end do. */
-export function worded(label: string): string {
+export function axisLabel(label: string): string {
   return readable(label, 24, label.trim() === label ? " " : "\u2423");
 }
 
 /** A number exactly: with as many significant digits as its type holds (9 of a float32, 5 of a float16). */
-export function exact(number: number, digits: number): string {
+export function formatExact(number: number, digits: number): string {
   return String(Number(number.toPrecision(digits)));
 }
 
 /** A number in short, for tables and legends. */
-export function short(number: number): string {
+export function formatShort(number: number): string {
   const size = Math.abs(number);
   if (size === 0) return "0";
   if (size < 0.001 || size >= 100_000) return Number(number.toPrecision(2)).toExponential();
@@ -44,14 +44,14 @@ export function short(number: number): string {
 }
 
 /** Several of what an axis holds: "tokens", "boxes", "entries". */
-export function plural(what: string): string {
-  if (/(s|x|z|ch|sh)$/.test(what)) return `${what}es`;
-  return /[^aeiou]y$/.test(what) ? `${what.slice(0, -1)}ies` : `${what}s`;
+export function plural(kind: string): string {
+  if (/(s|x|z|ch|sh)$/.test(kind)) return `${kind}es`;
+  return /[^aeiou]y$/.test(kind) ? `${kind.slice(0, -1)}ies` : `${kind}s`;
 }
 
 /** "1 token", "3 tokens" */
-export function counted(number: number, what: string): string {
-  return `${number.toLocaleString("en")} ${number === 1 ? what : plural(what)}`;
+export function counted(number: number, kind: string): string {
+  return `${number.toLocaleString("en")} ${number === 1 ? kind : plural(kind)}`;
 }
 
 /** What a head is called: "head 3", "mean over 8 heads", "" where a read has no heads. */

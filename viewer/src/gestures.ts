@@ -1,16 +1,16 @@
 /** Wheel, drag, pinch, click and hover on an element, as what they mean. Places are relative to the element. */
 
-export interface Place {
+export interface Point {
   x: number;
   y: number;
 }
 
 export interface Gestures {
   /** False if nothing changed: then the page scrolls. */
-  zoom(factor: number, at: Place): boolean;
+  zoom(factor: number, at: Point): boolean;
   move(x: number, y: number): void;
-  hover(at: Place | null): void;
-  click(at: Place): void;
+  hover(at: Point | null): void;
+  click(at: Point): void;
   fit(): void;
 }
 
@@ -18,27 +18,27 @@ export interface Gestures {
 const STILL_PX = 4;
 
 /** Listen on an element until it is gone. */
-export function watch(element: HTMLElement, gestures: Gestures): void {
-  const pointers = new Map<number, Place>();
+export function addGestures(element: HTMLElement, gestures: Gestures): void {
+  const pointers = new Map<number, Point>();
   let traveled = 0;
-  const placed = (event: MouseEvent): Place => {
+  const positionOf = (event: MouseEvent): Point => {
     const box = element.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   };
   element.addEventListener("wheel", (event) => {
     const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1;
     const factor = Math.exp(-Math.max(-160, Math.min(160, event.deltaY * lines)) / 300);
-    if (gestures.zoom(factor, placed(event))) event.preventDefault();
+    if (gestures.zoom(factor, positionOf(event))) event.preventDefault();
   }, { passive: false });
   element.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
     if (pointers.size === 0) traveled = 0;
-    pointers.set(event.pointerId, placed(event));
+    pointers.set(event.pointerId, positionOf(event));
     element.setPointerCapture(event.pointerId);
   });
   element.addEventListener("pointermove", (event) => {
     const before = pointers.get(event.pointerId);
-    const now = placed(event);
+    const now = positionOf(event);
     if (!before) return gestures.hover(now);
     traveled += Math.hypot(now.x - before.x, now.y - before.y);
     const other = [...pointers].find(([id]) => id !== event.pointerId)?.[1];
@@ -47,7 +47,7 @@ export function watch(element: HTMLElement, gestures: Gestures): void {
     else if (traveled >= STILL_PX) gestures.move(now.x - before.x, now.y - before.y);
   });
   element.addEventListener("pointerup", (event) => {
-    if (pointers.size === 1 && pointers.has(event.pointerId) && traveled < STILL_PX) gestures.click(placed(event));
+    if (pointers.size === 1 && pointers.has(event.pointerId) && traveled < STILL_PX) gestures.click(positionOf(event));
     pointers.delete(event.pointerId);
   });
   element.addEventListener("pointercancel", (event) => pointers.delete(event.pointerId));
@@ -58,9 +58,9 @@ export function watch(element: HTMLElement, gestures: Gestures): void {
   element.addEventListener("dblclick", () => gestures.fit());
 }
 
-function pinch(gestures: Gestures, before: Place, now: Place, other: Place): void {
-  const apart = (place: Place) => Math.max(20, Math.hypot(place.x - other.x, place.y - other.y));
+function pinch(gestures: Gestures, before: Point, now: Point, other: Point): void {
+  const distance = (place: Point) => Math.max(20, Math.hypot(place.x - other.x, place.y - other.y));
   const middle = { x: (now.x + other.x) / 2, y: (now.y + other.y) / 2 };
-  gestures.zoom(apart(now) / apart(before), middle);
+  gestures.zoom(distance(now) / distance(before), middle);
   gestures.move((now.x - before.x) / 2, (now.y - before.y) / 2);
 }

@@ -1,7 +1,7 @@
 /** A matrix of numbers as colors, painted in tiles that are kept: moving over it only copies them. */
 
-import { css, isDark, scaleOf, unknown, type Scale } from "./color.js";
-import { borders } from "./table.js";
+import { css, isDark, scaleOf, omittedColor, type Scale } from "./color.js";
+import { blockBorders } from "./table.js";
 import type { Shown, Table } from "./view.js";
 import type { Viewport } from "./viewport.js";
 
@@ -36,7 +36,7 @@ export class Heat {
   }
 
   /** Whether it shows this, in the colors of now. */
-  shows(table: Table, shown: Shown): boolean {
+  isFor(table: Table, shown: Shown): boolean {
     const scale = scaleOf(shown, table);
     const same = scale.most === this.scale.most && scale.signed === this.scale.signed && isDark() === this.dark;
     return same && table === this.table && shown.head === this.head;
@@ -45,7 +45,7 @@ export class Heat {
   /** Whether single numbers show, or only the largest of blocks. */
   isExact(viewport: Viewport): boolean {
     const { x, y } = viewport.cell;
-    return this.table.isWhole || Math.min(x, y) >= EXACT_FROM_PX;
+    return this.table.isComplete || Math.min(x, y) >= EXACT_FROM_PX;
   }
 
   /** Draw what shows; false if some of it has to come in a later frame. */
@@ -64,7 +64,7 @@ export class Heat {
       let tile = this.tiles.get(name);
       if (!tile && performance.now() < until) tile = this.paint(name, level, row, column);
       if (!tile) left++;
-      else missing.push(() => put(drawing, viewport, tile, { level, row, column }));
+      else missing.push(() => drawTile(drawing, viewport, tile, { level, row, column }));
     }
     if (left) this.drawCoarse(drawing, viewport);
     missing.forEach((put) => put());
@@ -79,7 +79,7 @@ export class Heat {
 
   private paintCoarse(): HTMLCanvasElement {
     const { rows, columns, numbers } = this.table.overview(this.head, COARSE);
-    return painted(columns, rows, (pixels) => {
+    return paintCanvas(columns, rows, (pixels) => {
       for (let index = 0; index < numbers.length; index++) pixels[index] = this.scale.bytes(numbers[index]!);
     });
   }
@@ -90,16 +90,16 @@ export class Heat {
     const rows = Math.min(TILE, Math.ceil((this.table.queries - fromQuery) / level.down));
     const columns = Math.min(TILE, Math.ceil((this.table.keys - fromKey) / level.across));
     const area = { fromQuery, fromKey, rows, columns };
-    const tile = painted(columns, rows, (pixels) => {
-      if (this.table.isWhole) this.paintWhole(pixels, area, level);
-      else this.paintKept(pixels, area, level);
+    const tile = paintCanvas(columns, rows, (pixels) => {
+      if (this.table.isComplete) this.paintComplete(pixels, area, level);
+      else this.paintTopK(pixels, area, level);
     });
     if (this.tiles.size >= MOST_TILES) this.tiles.delete(this.tiles.keys().next().value!);
     this.tiles.set(name, tile);
     return tile;
   }
 
-  private paintWhole(pixels: Uint32Array, area: Area, level: Level): void {
+  private paintComplete(pixels: Uint32Array, area: Area, level: Level): void {
     const largest = new Float32Array(area.columns);
     for (let row = 0; row < area.rows; row++) {
       largest.fill(0);
@@ -118,14 +118,14 @@ export class Heat {
     }
   }
 
-  private paintKept(pixels: Uint32Array, area: Area, level: Level): void {
+  private paintTopK(pixels: Uint32Array, area: Area, level: Level): void {
     const largest = new Float32Array(area.columns);
-    const ground = this.grounds(area, level);
+    const ground = this.omittedColors(area, level);
     for (let row = 0; row < area.rows; row++) {
       largest.fill(0);
       const from = area.fromQuery + row * level.down;
       for (let query = from; query < Math.min(from + level.down, this.table.queries); query++) {
-        const { keys, numbers } = this.table.kept(this.head, query)!;
+        const { keys, numbers } = this.table.topK(this.head, query)!;
         for (let index = 0; index < keys.length; index++) {
           const column = Math.floor((keys[index]! - area.fromKey) / level.across);
           if (column < 0 || column >= area.columns) continue;
@@ -140,11 +140,11 @@ export class Heat {
   }
 
   /** The color of what was cut away: as unknown, but zero where the largest of its whole block is. */
-  private grounds(area: Area, level: Level): (row: number, column: number) => number {
+  private omittedColors(area: Area, level: Level): (row: number, column: number) => number {
     const { rows, columns, numbers } = this.table.overview(this.head, Infinity);
     const down = blockOf(this.table.queries, rows);
     const across = blockOf(this.table.keys, columns);
-    const [zero, cut] = [this.scale.bytes(0), unknown(this.dark)];
+    const [zero, cut] = [this.scale.bytes(0), omittedColor(this.dark)];
     return (row, column) => {
       const query = Math.min(this.table.queries - 1, area.fromQuery + row * level.down);
       const key = Math.min(this.table.keys - 1, area.fromKey + column * level.across);
@@ -165,14 +165,14 @@ const blocks = new Map<string, Uint32Array>();
 /** The block that each entry lies in. */
 function blockOf(entries: number, count: number): Uint32Array {
   const name = `${entries} ${count}`;
-  let found = blocks.get(name);
-  if (!found) {
-    found = new Uint32Array(entries);
-    const edges = borders(entries, count);
-    for (let block = 0; block < count; block++) found.fill(block, edges[block]!, edges[block + 1]!);
-    blocks.set(name, found);
+  let entryBlocks = blocks.get(name);
+  if (!entryBlocks) {
+    entryBlocks = new Uint32Array(entries);
+    const edges = blockBorders(entries, count);
+    for (let block = 0; block < count; block++) entryBlocks.fill(block, edges[block]!, edges[block + 1]!);
+    blocks.set(name, entryBlocks);
   }
-  return found;
+  return entryBlocks;
 }
 
 /** Numbers are pooled so far that each has about one pixel of the screen. */
@@ -191,24 +191,24 @@ function* tilesOf(viewport: Viewport, level: Level): Generator<[number, number]>
 }
 
 /** Copy a tile to its place; borders lie on whole pixels, or seams would show between tiles. */
-function put(
+function drawTile(
   drawing: CanvasRenderingContext2D,
   viewport: Viewport,
   tile: HTMLCanvasElement,
   { level, row, column }: { level: Level; row: number; column: number },
 ): void {
   const ratio = window.devicePixelRatio || 1;
-  const whole = (place: number) => Math.round(place * ratio) / ratio;
+  const snap = (place: number) => Math.round(place * ratio) / ratio;
   const { x, y } = viewport.cell;
   const left = viewport.x + column * TILE * level.across * x;
   const top = viewport.y + row * TILE * level.down * y;
-  const right = whole(left + tile.width * level.across * x);
-  const bottom = whole(top + tile.height * level.down * y);
-  drawing.drawImage(tile, whole(left), whole(top), right - whole(left), bottom - whole(top));
+  const right = snap(left + tile.width * level.across * x);
+  const bottom = snap(top + tile.height * level.down * y);
+  drawing.drawImage(tile, snap(left), snap(top), right - snap(left), bottom - snap(top));
 }
 
 /** A canvas whose pixels are filled in (four bytes each). */
-export function painted(width: number, height: number, fill: (pixels: Uint32Array) => void): HTMLCanvasElement {
+export function paintCanvas(width: number, height: number, fill: (pixels: Uint32Array) => void): HTMLCanvasElement {
   const canvas = document.createElement("canvas");
   canvas.width = width;
   canvas.height = height;
@@ -222,7 +222,7 @@ export function painted(width: number, height: number, fill: (pixels: Uint32Arra
 /** A table's overview as a small canvas, a pixel a block. */
 export function thumbnail(table: Table, head: number, scale: Scale, most: number): HTMLCanvasElement {
   const { rows, columns, numbers } = table.overview(head, most);
-  return painted(columns, rows, (pixels) => {
+  return paintCanvas(columns, rows, (pixels) => {
     for (let index = 0; index < numbers.length; index++) pixels[index] = scale.bytes(numbers[index]!);
   });
 }

@@ -12,8 +12,8 @@ export function toggleHelp(): void {
 
 function show(): void {
   const rows = KEYS.map(([keys, does]) => {
-    const caps = keys.flatMap((key) => [make("kbd", {}, key), " "]);
-    return make("tr", {}, make("th", { scope: "row" }, ...caps), make("td", {}, does));
+    const keyElements = keys.flatMap((key) => [make("kbd", {}, key), " "]);
+    return make("tr", {}, make("th", { scope: "row" }, ...keyElements), make("td", {}, does));
   });
   const close = make("button", { type: "button", click: () => dialog.close() }, "Close");
   const dialog = make(

@@ -2,15 +2,15 @@
 
 import { toggleHelp } from "./help.js";
 import type { Panel } from "./pane.js";
-import { turnTheme } from "./theme.js";
+import { toggleTheme } from "./theme.js";
 
 /** What the keys need of the page. */
-export interface Keyed {
+export interface ShortcutTarget {
   active(): Panel | null;
   compare(): void;
 }
 
-type Action = (app: Keyed, pane: Panel) => void;
+type Action = (app: ShortcutTarget, pane: Panel) => void;
 
 const ACTIONS: Record<string, Action> = {
   "[": (_, pane) => pane.step("head", -1),
@@ -23,7 +23,7 @@ const ACTIONS: Record<string, Action> = {
   n: (_, pane) => pane.step("query", 1),
   p: (_, pane) => pane.step("query", -1),
   c: (app) => app.compare(),
-  t: () => turnTheme(),
+  t: () => toggleTheme(),
   "?": () => toggleHelp(),
   Escape: (_, pane) => {
     pane.tip(null, pane.shown, null, null);
@@ -32,7 +32,7 @@ const ACTIONS: Record<string, Action> = {
 };
 
 /** Listen to keys, from now on. */
-export function listen(app: Keyed): void {
+export function addKeyboardShortcuts(app: ShortcutTarget): void {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (document.querySelector("dialog[open]")) {
@@ -42,8 +42,8 @@ export function listen(app: Keyed): void {
     const pane = app.active();
     if (!pane || isTyping(event)) return;
     const action = ACTIONS[event.key];
-    const used = action ? (action(app, pane), true) : (pane.drawn?.press?.(event.key) ?? false);
-    if (used) event.preventDefault();
+    const isHandled = action ? (action(app, pane), true) : (pane.drawn?.handleKey?.(event.key) ?? false);
+    if (isHandled) event.preventDefault();
   });
 }
 

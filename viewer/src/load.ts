@@ -2,30 +2,33 @@
 
 import type { Page } from "./page.js";
 
+/** Version of the page's format. */
+const VERSION = 2;
+
 /** An error in the data of the page. */
 export class DataError extends Error {}
 
-const brought = new Map<string, Promise<ArrayBuffer>>();
+const chunks = new Map<string, Promise<ArrayBuffer>>();
 
 /** The page's description, checked as far as needed to show it. */
 export async function page(): Promise<Page> {
   const element = document.getElementById("page");
   if (!element) throw new DataError("This page contains no data: it is the empty viewer.");
-  return checked(element.textContent ?? "");
+  return parsePage(element.textContent ?? "");
 }
 
 /** The bytes of a chunk, unpacked. */
 export function load(name: string): Promise<ArrayBuffer> {
-  let bytes = brought.get(name);
+  let bytes = chunks.get(name);
   if (!bytes) {
-    bytes = unpacked(name);
-    brought.set(name, bytes);
+    bytes = loadChunk(name);
+    chunks.set(name, bytes);
   }
   return bytes;
 }
 
 /** The description that a text holds, or a DataError that says what is wrong with it. */
-export function checked(text: string): Page {
+export function parsePage(text: string): Page {
   let value: Partial<Page> | null;
   try {
     value = JSON.parse(text) as Partial<Page> | null;
@@ -35,24 +38,24 @@ export function checked(text: string): Page {
   if (value?.format !== "regard page") {
     throw new DataError('The data of this page was not written by regard: its format must be "regard page".');
   }
-  if (value.version !== 1) {
-    throw new DataError(`Version ${String(value.version)} of the data is not supported, only 1.`);
+  if (value.version !== VERSION) {
+    throw new DataError(`The version of the data must be ${VERSION}, but is ${String(value.version)}.`);
   }
   if (!Array.isArray(value.captures) || value.captures.length === 0) {
     throw new DataError("The page contains no captures: nothing was recorded.");
   }
   for (const capture of value.captures) {
     const named = `The capture "${capture.title}"`;
-    if (!Array.isArray(capture.scenes) || capture.scenes.length === 0) throw new DataError(`${named} has no samples.`);
+    if (!Array.isArray(capture.samples) || capture.samples.length === 0) throw new DataError(`${named} has no samples.`);
   }
-  if (!value.captures.some((capture) => capture.scenes.some((sample) => sample.reads?.length > 0))) {
+  if (!value.captures.some((capture) => capture.samples.some((sample) => sample.reads?.length > 0))) {
     throw new DataError("The page contains no reads: the recorded model has no attention.");
   }
-  value.captures.forEach((capture) => capture.scenes.forEach(checkSample));
+  value.captures.forEach((capture) => capture.samples.forEach(checkSample));
   return value as Page;
 }
 
-function checkSample(sample: Page["captures"][number]["scenes"][number]): void {
+function checkSample(sample: Page["captures"][number]["samples"][number]): void {
   for (const read of sample.reads) {
     for (const axis of [read.queries, read.keys]) {
       if (!sample.axes?.[axis]) {
@@ -63,18 +66,18 @@ function checkSample(sample: Page["captures"][number]["scenes"][number]): void {
   }
 }
 
-async function unpacked(name: string): Promise<ArrayBuffer> {
+async function loadChunk(name: string): Promise<ArrayBuffer> {
   const element = document.getElementById(`chunk-${name}`);
   if (!element) throw new DataError(`The page is incomplete: its chunk "${name}" is missing.`);
   try {
-    return await inflated(decoded(element.textContent ?? ""));
+    return await inflate(decodeBase64(element.textContent ?? ""));
   } catch {
     throw new DataError(`The page is damaged: its chunk "${name}" cannot be unpacked.`);
   }
 }
 
 /** The bytes of a text in base64. */
-export function decoded(text: string): Uint8Array<ArrayBuffer> {
+export function decodeBase64(text: string): Uint8Array<ArrayBuffer> {
   const fast = Uint8Array as unknown as { fromBase64?: (text: string) => Uint8Array<ArrayBuffer> };
   if (fast.fromBase64) return fast.fromBase64(text);
   const characters = atob(text);
@@ -84,7 +87,7 @@ export function decoded(text: string): Uint8Array<ArrayBuffer> {
 }
 
 /** The bytes of a zlib stream. */
-export async function inflated(bytes: Uint8Array<ArrayBuffer>): Promise<ArrayBuffer> {
+export async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<ArrayBuffer> {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return await new Response(stream).arrayBuffer();
 }

@@ -2,39 +2,39 @@
 
 import { make } from "./dom.js";
 import { toggleHelp } from "./help.js";
-import { listen } from "./keyboard.js";
+import { addKeyboardShortcuts } from "./keyboard.js";
 import { DataError, page } from "./load.js";
 import type { Page } from "./page.js";
 import { Panel } from "./pane.js";
-import { read, written, type State } from "./state.js";
-import { keepTheme, turnTheme } from "./theme.js";
-import { hideTip, putTip } from "./tip.js";
-import { say, sayUncaught } from "./wrong.js";
+import { fromFragment, toFragment, type State } from "./state.js";
+import { initTheme, toggleTheme } from "./theme.js";
+import { hideTip, addTip } from "./tip.js";
+import { showError, showUncaughtErrors } from "./wrong.js";
 
 class App {
   private readonly panes: Panel[] = [];
-  private readonly place = make("main", { class: "panes" });
-  private readonly comparing = button("Compare", "c", () => this.compare());
-  private readonly linking = button("Linked", "", () => this.link(!this.linked));
-  private linked = true;
-  private last = 0;
+  private readonly container = make("main", { class: "panes" });
+  private readonly compareButton = button("Compare", "c", () => this.compare());
+  private readonly linkButton = button("Linked", "", () => this.link(!this.isLinked));
+  private isLinked = true;
+  private activeIndex = 0;
 
   constructor(
     private readonly page: Page,
     root: HTMLElement,
   ) {
-    const buttons = [this.linking, this.comparing, button("Theme", "t", turnTheme), button("?", "?", toggleHelp)];
+    const buttons = [this.linkButton, this.compareButton, button("Theme", "t", toggleTheme), button("?", "?", toggleHelp)];
     buttons[3]!.setAttribute("aria-label", "Help");
-    root.append(make("nav", { "aria-label": "Page" }, ...buttons), this.place);
-    this.linking.title = "Head, layer and view of both sides are synchronized.";
+    root.append(make("nav", { "aria-label": "Page" }, ...buttons), this.container);
+    this.linkButton.title = "Head, layer and view of both sides are synchronized.";
     this.restore();
     window.addEventListener("hashchange", () => this.restore());
     window.addEventListener("scroll", hideTip, { passive: true });
-    listen(this);
+    addKeyboardShortcuts(this);
   }
 
   active(): Panel | null {
-    return this.panes[this.last] ?? this.panes[0] ?? null;
+    return this.panes[this.activeIndex] ?? this.panes[0] ?? null;
   }
 
   /** Put a second pane beside the first, or take it away. */
@@ -44,15 +44,15 @@ class App {
     if (second) {
       second.close();
       this.panes.pop();
-      this.last = 0;
+      this.activeIndex = 0;
     } else {
-      const other = this.other({ shown: first.shown, view: first.view });
+      const other = this.otherState({ shown: first.shown, view: first.view });
       // The same sample on both sides is for comparing heads or layers.
-      this.linked = other.shown.sample !== first.shown.sample;
+      this.isLinked = other.shown.sample !== first.shown.sample;
       this.add(other);
     }
     this.arrange();
-    this.write();
+    this.updateAddress();
   }
 
   redraw(): void {
@@ -60,12 +60,12 @@ class App {
   }
 
   /** For tests: what is drawn where, what is shown, and when drawing is done. */
-  get tests(): object {
+  get testApi(): object {
     const app = this;
     const pane = (index: number) => app.panes[index]!;
     return {
       place: (query: number | null, key: number | null, index = 0) => pane(index).drawn?.place(query, key) ?? null,
-      shown: (index = 0) => plain(pane(index)),
+      shown: (index = 0) => describe(pane(index)),
       get ready() {
         return app.settled();
       },
@@ -85,54 +85,54 @@ class App {
 
   private restore(): void {
     const { hash } = window.location;
-    const first = read(this.page, hash);
+    const first = fromFragment(this.page, hash);
     if (!first) throw new DataError("The page contains no reads: the recorded model has no attention.");
     this.panes.splice(0).forEach((pane) => pane.close());
     this.add(first);
-    const second = /[#&]b\./.test(hash) ? read(this.page, hash, "b.") : null;
+    const second = /[#&]b\./.test(hash) ? fromFragment(this.page, hash, "b.") : null;
     if (second) this.add(second);
     this.arrange();
   }
 
   private add(state: State): void {
     const index = this.panes.length;
-    const pane = new Panel(this.page, state, { changed: (pane, byHand) => this.changed(pane, byHand) });
-    const touch = () => (this.last = this.panes.indexOf(pane));
+    const pane = new Panel(this.page, state, { changed: (pane, byHand) => this.onChange(pane, byHand) });
+    const touch = () => (this.activeIndex = this.panes.indexOf(pane));
     pane.root.addEventListener("pointerdown", touch, { capture: true });
     pane.root.addEventListener("focusin", touch);
     pane.root.setAttribute("aria-label", index ? "Second sample" : "Attention weights");
     this.panes.push(pane);
-    this.place.append(pane.root);
+    this.container.append(pane.root);
     this.arrange();
     pane.open();
   }
 
   private arrange(): void {
     const two = this.panes.length > 1;
-    this.place.classList.toggle("two", two);
-    this.comparing.setAttribute("aria-pressed", String(two));
-    this.linking.hidden = !two;
-    this.linking.setAttribute("aria-pressed", String(this.linked));
+    this.container.classList.toggle("two", two);
+    this.compareButton.setAttribute("aria-pressed", String(two));
+    this.linkButton.hidden = !two;
+    this.linkButton.setAttribute("aria-pressed", String(this.isLinked));
   }
 
   private link(linked: boolean): void {
-    this.linked = linked;
+    this.isLinked = linked;
     this.arrange();
     const from = this.active();
-    if (linked && from) this.changed(from, true);
+    if (linked && from) this.onChange(from, true);
   }
 
-  private changed(from: Panel, byHand: boolean): void {
-    if (byHand && this.linked) {
+  private onChange(from: Panel, byHand: boolean): void {
+    if (byHand && this.isLinked) {
       const state = { shown: from.shown, view: from.view };
       for (const pane of this.panes) if (pane !== from) pane.follow(state);
     }
-    this.write();
+    this.updateAddress();
   }
 
-  private write(): void {
+  private updateAddress(): void {
     const parts = this.panes.map((pane, index) =>
-      written(this.page, { shown: pane.shown, view: pane.view }, index ? "b." : ""),
+      toFragment(this.page, { shown: pane.shown, view: pane.view }, index ? "b." : ""),
     );
     try {
       window.history.replaceState(null, "", `#${parts.join("&")}`);
@@ -144,19 +144,19 @@ class App {
   }
 
   /** What to put beside: the same sample of the next capture, else the next sample, else the same once more. */
-  private other({ shown, view }: State): State {
+  private otherState({ shown, view }: State): State {
     const { captures } = this.page;
-    const at = captures.indexOf(shown.capture);
-    const sample = shown.capture.scenes.indexOf(shown.sample);
-    const places = [
-      [(at + 1) % captures.length, sample],
-      [(at + 1) % captures.length, 0],
-      [at, (sample + 1) % shown.capture.scenes.length],
+    const index = captures.indexOf(shown.capture);
+    const sample = shown.capture.samples.indexOf(shown.sample);
+    const candidates = [
+      [(index + 1) % captures.length, sample],
+      [(index + 1) % captures.length, 0],
+      [index, (sample + 1) % shown.capture.samples.length],
     ] as const;
-    for (const [capture, sample] of places) {
-      const found = captures[capture]?.scenes[sample];
-      if (found && found !== shown.sample && found.reads.length) {
-        const state = read(this.page, `#capture=${capture}&scene=${sample}&view=${view}`);
+    for (const [capture, sample] of candidates) {
+      const candidate = captures[capture]?.samples[sample];
+      if (candidate && candidate !== shown.sample && candidate.reads.length) {
+        const state = fromFragment(this.page, `#capture=${capture}&sample=${sample}&view=${view}`);
         if (state) return state;
       }
     }
@@ -164,11 +164,11 @@ class App {
   }
 }
 
-function plain(pane: Panel): object {
+function describe(pane: Panel): object {
   const { capture, sample, read, head, query, key, scale } = pane.shown;
-  const scenes = capture.scenes.indexOf(sample);
+  const sampleIndex = capture.samples.indexOf(sample);
   return {
-    capture: pane.page.captures.indexOf(capture), sample: scenes, read: read.name, layer: read.layer, kind: read.kind,
+    capture: pane.page.captures.indexOf(capture), sample: sampleIndex, read: read.name, layer: read.layer, kind: read.kind,
     measure: read.measure, head, query, key, scale, view: pane.view, views: pane.views.map((view) => view.name),
   };
 }
@@ -178,16 +178,16 @@ function button(name: string, key: string, click: () => void): HTMLButtonElement
 }
 
 async function start(): Promise<void> {
-  sayUncaught();
+  showUncaughtErrors();
   const root = document.getElementById("app")!;
-  putTip();
+  addTip();
   let app: App | null = null;
-  keepTheme(() => app?.redraw());
+  initTheme(() => app?.redraw());
   try {
     app = new App(await page(), root);
-    Object.assign(window, { regard: app.tests });
+    Object.assign(window, { regard: app.testApi });
   } catch (error) {
-    say(error);
+    showError(error);
   }
 }
 

@@ -1,17 +1,17 @@
 /**
  * The data of a page, written by regard/look/page/page.py: JSON, and binary chunks that are loaded by `load`.
  *
- * A page has captures; a capture has samples (one for each input and output, under the key "scenes"); a sample has axes
+ * A page has captures; a capture has samples (one for each input and output); a sample has axes
  * (labels of queries and keys), reads (attention weights between two axes, head by head), pictures that places of an
  * axis lie on, and, for token sequences, the steps of the search.
  */
 
 export interface Page {
   format: "regard page";
-  version: 1;
+  version: 2;
   captures: Capture[];
   /** A note on how the weights were reduced to keep the page small; empty if all are exact. */
-  rule: string;
+  note: string;
 }
 
 export interface Capture {
@@ -19,7 +19,7 @@ export interface Capture {
   title: string;
   /** A description of the model. */
   model: string;
-  scenes: Sample[];
+  samples: Sample[];
 }
 
 /** One input and one output. */
@@ -31,18 +31,18 @@ export interface Sample {
   /** By name; axes refer to them. */
   pictures: Record<string, Picture>;
   /** One for each output token; empty if the output is not a token sequence. Step t is query t of reads whose query
-   *  axis is "said", the axis of the output. */
+   *  axis is "output". */
   steps: Step[];
 }
 
 export interface Axis {
-  /** What one entry is, in the singular: "token", "patch", "frame", "track", "box", "event", "word", "item". */
-  what: string;
+  /** Kind of an entry, in the singular: "token", "patch", "frame", "track", "box", "event", "word", "item". */
+  kind: string;
   /** One for each entry; as the model saw it: spaces and control characters are made visible by the page. */
   labels: string[];
   /** Name of the picture that places lie on; "" if none. */
-  on: string;
-  /** Where each entry lies on its picture, null for one that lies nowhere (a class token); empty if `on` is "".
+  picture: string;
+  /** Where each entry lies on its picture, null for one that lies nowhere (a class token); empty if `picture` is "".
    *  On an image: [left, top, width, height] as shares of its sides. On a sound: [start, stop] in seconds.
    *  On a plane: [index of the track]. */
   places: (number[] | null)[];
@@ -57,7 +57,7 @@ export interface Read {
   kind: Kind;
   /** From 1. */
   layer: number;
-  /** Of a chain: "from the start" or "from the end"; else "". */
+  /** Of a chain: "forward" or "backward"; else "". */
   direction: string;
   /** What the numbers are. Weights lie within [0, 1]. The other two are of the same shape; those times gradients may be
    *  negative. */
@@ -119,8 +119,10 @@ export interface SoundEvent {
 
 export interface Track {
   label: string;
-  seen: [number, number][];
-  ahead: [number, number][];
+  /** Observed positions. */
+  history: [number, number][];
+  /** Predicted positions. */
+  future: [number, number][];
 }
 
 export interface Step {
@@ -130,5 +132,5 @@ export interface Step {
   /** The most probable tokens at this step, in descending order; the output token may not be among them. */
   alternatives: { token: string; probability: number }[];
   /** The hypotheses kept after this step, best first; empty in greedy search. Score: log-probability so far. */
-  beams: { text: string; score: number; /** Continued by this output. */ chosen: boolean }[];
+  beams: { text: string; score: number; /** True if this output continues it. */ is_prefix: boolean }[];
 }

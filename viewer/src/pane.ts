@@ -1,17 +1,17 @@
 /** A sample on the page: its pickers, the open view, and the footer. */
 
 import { make } from "./dom.js";
-import { foot } from "./foot.js";
+import { footer } from "./foot.js";
 import { DataError } from "./load.js";
 import type { Page, Read } from "./page.js";
 import { pickers } from "./pickers.js";
-import { alike, siblings } from "./reads.js";
+import { mostSimilar, siblings } from "./reads.js";
 import { defaultScale, type State } from "./state.js";
 import { tableOf } from "./table.js";
 import { hideTip, showTip } from "./tip.js";
-import type { Drawn, Pane, Shown, Table, View } from "./view.js";
+import type { OpenView, Pane, Shown, Table, View } from "./view.js";
 import { VIEWS } from "./views/index.js";
-import { say } from "./wrong.js";
+import { showError } from "./wrong.js";
 
 /** What the page wants to know of a pane. */
 export interface Listener {
@@ -22,27 +22,27 @@ export interface Listener {
 /** Views for what lies somewhere, best first; elsewhere the first that fits. */
 const PREFERRED: [fits: (state: Shown) => boolean, view: string][] = [
   [({ read }) => read.kind === "chain", "chain"],
-  [({ sample, read }) => on(sample, read, "image"), "image"],
-  [({ sample, read }) => on(sample, read, "plane"), "plane"],
-  [({ sample, read }) => on(sample, read, "sound"), "sound"],
+  [({ sample, read }) => isOnPicture(sample, read, "image"), "image"],
+  [({ sample, read }) => isOnPicture(sample, read, "plane"), "plane"],
+  [({ sample, read }) => isOnPicture(sample, read, "sound"), "sound"],
 ];
 
-function on(sample: Shown["sample"], read: Read, kind: string): boolean {
-  return [read.queries, read.keys].some((axis) => sample.pictures[sample.axes[axis]?.on ?? ""]?.kind === kind);
+function isOnPicture(sample: Shown["sample"], read: Read, kind: string): boolean {
+  return [read.queries, read.keys].some((axis) => sample.pictures[sample.axes[axis]?.picture ?? ""]?.kind === kind);
 }
 
 export class Panel implements Pane {
   readonly root = make("section", { class: "pane" });
   /** Resolves when what was asked for is drawn. */
   settled: Promise<void> = Promise.resolve();
-  private readonly trouble = make("div");
-  private readonly top = make("div", { class: "top" });
+  private readonly errors = make("div");
+  private readonly header = make("div", { class: "top" });
   private readonly host = make("div", { class: "host" });
-  private readonly below = make("div", { class: "below" });
-  private readonly watch: ResizeObserver;
-  private opened: { view: View; drawn: Drawn } | null = null;
+  private readonly footer = make("div", { class: "below" });
+  private readonly resizeObserver: ResizeObserver;
+  private opened: { view: View; drawn: OpenView } | null = null;
   /** The view that is shown, or will be as soon as its numbers are here. */
-  private turnedTo: View | null = null;
+  private nextView: View | null = null;
   private readonly tables = new Map<Read, Table>();
   private state: State;
   /** Of the host, when it was last drawn in. */
@@ -54,8 +54,8 @@ export class Panel implements Pane {
     private readonly listener: Listener,
   ) {
     this.state = state;
-    this.root.append(this.top, this.trouble, this.host, this.below);
-    this.watch = new ResizeObserver(() => {
+    this.root.append(this.header, this.errors, this.host, this.footer);
+    this.resizeObserver = new ResizeObserver(() => {
       const { clientWidth, clientHeight } = this.host;
       if (clientWidth !== this.size[0] || clientHeight !== this.size[1]) this.redraw();
     });
@@ -63,12 +63,12 @@ export class Panel implements Pane {
 
   /** Begin to draw; the pane stands in the document by now. */
   open(): void {
-    this.watch.observe(this.host);
-    this.turn(this.state, false);
+    this.resizeObserver.observe(this.host);
+    this.setState(this.state, false);
   }
 
   close(): void {
-    this.watch.disconnect();
+    this.resizeObserver.disconnect();
     this.opened?.drawn.close();
     this.root.remove();
   }
@@ -78,10 +78,10 @@ export class Panel implements Pane {
   }
 
   get view(): string {
-    return this.turnedTo?.name ?? this.state.view;
+    return this.nextView?.name ?? this.state.view;
   }
 
-  get drawn(): Drawn | null {
+  get drawn(): OpenView | null {
     return this.opened?.drawn ?? null;
   }
 
@@ -91,24 +91,24 @@ export class Panel implements Pane {
   }
 
   choose(change: Partial<Shown>, view = this.state.view): void {
-    this.turn({ shown: this.changed(change), view }, true);
+    this.setState({ shown: this.changed(change), view }, true);
   }
 
   /** Show what the other pane shows, as far as it is here. */
   follow({ shown, view }: State): void {
-    const like = alike(this.shown.sample, shown.read, this.shown.read);
-    const read = like?.kind === shown.read.kind ? like : this.shown.read;
+    const similar = mostSimilar(this.shown.sample, shown.read, this.shown.read);
+    const read = similar?.kind === shown.read.kind ? similar : this.shown.read;
     const head = shown.head < read.heads.length ? shown.head : this.shown.head;
     const change = this.changed({ read, head, scale: shown.scale });
     const labels = (of: Shown) => of.sample.axes[of.read.queries]!.labels;
-    const same = shown.query === null || labels(shown)[shown.query] === labels(change)[shown.query];
-    if (same) change.query = shown.query;
-    this.turn({ shown: change, view }, false);
+    const isSameLabel = shown.query === null || labels(shown)[shown.query] === labels(change)[shown.query];
+    if (isSameLabel) change.query = shown.query;
+    this.setState({ shown: change, view }, false);
   }
 
   async table(read: Read): Promise<Table> {
     const table = await tableOf(this.shown.sample, read);
-    await table.bring(Math.min(this.shown.head, table.heads - 1));
+    await table.load(Math.min(this.shown.head, table.heads - 1));
     this.tables.set(read, table);
     return table;
   }
@@ -125,12 +125,12 @@ export class Panel implements Pane {
   }
 
   redraw(): void {
-    if (this.opened) this.settle(this.draw());
+    if (this.opened) this.track(this.draw());
   }
 
   private changed(change: Partial<Shown>): Shown {
     const next = { ...this.shown, ...change };
-    if (change.sample && !change.read) next.read = alike(next.sample, this.shown.read) ?? next.read;
+    if (change.sample && !change.read) next.read = mostSimilar(next.sample, this.shown.read) ?? next.read;
     if (next.read !== this.shown.read) {
       const before = defaultScale(this.shown.sample, this.shown.read);
       if (before === this.shown.scale && !change.scale) next.scale = defaultScale(next.sample, next.read);
@@ -145,62 +145,62 @@ export class Panel implements Pane {
     return next;
   }
 
-  private turn(state: State, byHand: boolean): void {
+  private setState(state: State, byHand: boolean): void {
     this.state = state;
-    const view = this.fitting(state);
-    this.turnedTo = view;
-    this.controls(view);
-    this.settle(this.draw(view));
+    const view = this.viewFor(state);
+    this.nextView = view;
+    this.updateControls(view);
+    this.track(this.draw(view));
     this.listener.changed(this, byHand);
   }
 
-  private fitting({ shown, view }: State): View {
-    const fit = this.views;
-    const asked = fit.find((each) => each.name === view);
-    if (asked) return asked;
+  private viewFor({ shown, view }: State): View {
+    const views = this.views;
+    const requested = views.find((each) => each.name === view);
+    if (requested) return requested;
     const preferred = PREFERRED.filter(([fits]) => fits(shown)).map(([, name]) => name);
-    const found = fit.find((each) => preferred.includes(each.name)) ?? fit[0];
-    if (!found) throw new DataError(`No view supports the read "${shown.read.name}".`);
-    return found;
+    const fallback = views.find((each) => preferred.includes(each.name)) ?? views[0];
+    if (!fallback) throw new DataError(`No view supports the read "${shown.read.name}".`);
+    return fallback;
   }
 
-  private controls(view: View): void {
+  private updateControls(view: View): void {
     const focused = document.activeElement?.getAttribute("data-control");
     const inside = this.root.contains(document.activeElement);
-    this.top.replaceChildren(...pickers(this, view));
-    if (inside && focused) this.top.querySelector<HTMLElement>(`[data-control="${focused}"]`)?.focus();
+    this.header.replaceChildren(...pickers(this, view));
+    if (inside && focused) this.header.querySelector<HTMLElement>(`[data-control="${focused}"]`)?.focus();
     this.host.dataset["view"] = view.name;
   }
 
-  private settle(drawing: Promise<void>): void {
+  private track(drawing: Promise<void>): void {
     this.settled = Promise.all([this.settled, drawing]).then(() => undefined);
   }
 
-  private foot(table: Table, most?: number): void {
-    const focused = this.below.contains(document.activeElement);
-    this.below.replaceChildren(...foot(this, table, most));
-    if (focused) this.below.querySelector("select")?.focus();
+  private updateFooter(table: Table, most?: number): void {
+    const focused = this.footer.contains(document.activeElement);
+    this.footer.replaceChildren(...footer(this, table, most));
+    if (focused) this.footer.querySelector("select")?.focus();
   }
 
-  private async draw(view = this.turnedTo): Promise<void> {
+  private async draw(view = this.nextView): Promise<void> {
     const { shown } = this;
     try {
       const table = await this.table(shown.read);
       if (shown !== this.shown) return;
-      this.trouble.replaceChildren();
+      this.errors.replaceChildren();
       // What stands below comes first: it decides how much room the drawing has.
-      this.foot(table);
+      this.updateFooter(table);
       if (view && view !== this.opened?.view) this.change(view);
       this.size = [this.host.clientWidth, this.host.clientHeight];
       await this.opened?.drawn.show(shown);
       const most = this.opened?.drawn.darkest?.() ?? null;
-      if (most !== null && shown === this.shown) this.foot(table, most);
+      if (most !== null && shown === this.shown) this.updateFooter(table, most);
     } catch (error) {
       if (shown !== this.shown) return;
       this.opened?.drawn.close();
       this.opened = null;
-      this.trouble.replaceChildren();
-      say(error, this.trouble);
+      this.errors.replaceChildren();
+      showError(error, this.errors);
     }
   }
 

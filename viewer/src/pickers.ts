@@ -21,8 +21,8 @@ interface Option {
 /** The elements above a view, anew for what is shown. */
 export function pickers(pane: Panel, view: View): HTMLElement[] {
   const { sample, capture } = pane.shown;
-  const words = readable(sample.title, LONGEST_TITLE, " ");
-  const title = make("h1", words.length > LONG_TITLE ? { class: "long", tabindex: 0 } : {}, words);
+  const text = readable(sample.title, LONGEST_TITLE, " ");
+  const title = make("h1", text.length > LONG_TITLE ? { class: "long", tabindex: 0 } : {}, text);
   const model = make("p", { class: "model" }, capture.title);
   if (capture.model) model.append(make("span", { class: "pale" }, ` ${capture.model}`));
   const choices = [samplePicker(pane), measurePicker(pane), groupPicker(pane), layerPicker(pane), headPicker(pane)];
@@ -37,21 +37,21 @@ export function pickers(pane: Panel, view: View): HTMLElement[] {
 function picker(
   name: string,
   options: Option[],
-  chosen: string,
+  selected: string,
   choose: (value: string) => void,
 ): HTMLElement {
   const select = make("select", { "data-control": name.toLowerCase() });
   const groups = new Map<string, HTMLElement>();
   for (const { value, name, group } of options) {
-    let place: HTMLElement = select;
+    let parent: HTMLElement = select;
     if (group) {
-      place = groups.get(group) ?? make("optgroup", { label: group });
-      if (!groups.has(group)) select.append(place);
-      groups.set(group, place);
+      parent = groups.get(group) ?? make("optgroup", { label: group });
+      if (!groups.has(group)) select.append(parent);
+      groups.set(group, parent);
     }
-    place.append(make("option", { value, selected: value === chosen }, name));
+    parent.append(make("option", { value, selected: value === selected }, name));
   }
-  select.value = chosen;
+  select.value = selected;
   select.addEventListener("change", () => {
     // Picked by pointer: the letters on the keyboard are the page's again.
     if (!select.matches(":focus-visible")) select.blur();
@@ -62,7 +62,7 @@ function picker(
 
 function samplePicker(pane: Panel): HTMLElement | null {
   const { captures } = pane.page;
-  const all = captures.flatMap((capture) => capture.scenes.map((sample) => ({ capture, sample })));
+  const all = captures.flatMap((capture) => capture.samples.map((sample) => ({ capture, sample })));
   const full = all.filter(({ sample }) => sample.reads.length);
   if (full.length < 2) return null;
   const options = full.map(({ capture, sample }, index) => ({
@@ -70,8 +70,8 @@ function samplePicker(pane: Panel): HTMLElement | null {
     name: readable(sample.title, 70, " "),
     ...(captures.length > 1 ? { group: capture.title } : {}),
   }));
-  const chosen = full.findIndex(({ sample }) => sample === pane.shown.sample);
-  return picker("Sample", options, String(chosen), (value) => pane.choose({ ...full[Number(value)]!, query: null, key: null }));
+  const selected = full.findIndex(({ sample }) => sample === pane.shown.sample);
+  return picker("Sample", options, String(selected), (value) => pane.choose({ ...full[Number(value)]!, query: null, key: null }));
 }
 
 function measurePicker(pane: Panel): HTMLElement | null {
@@ -80,9 +80,9 @@ function measurePicker(pane: Panel): HTMLElement | null {
   if (measures.length < 2) return null;
   const options = measures.map((value) => ({ value, name: MEASURES[value].name }));
   return picker("Measure", options, read.measure, (value) => {
-    const like = { ...read, measure: value as typeof read.measure };
+    const target = { ...read, measure: value as typeof read.measure };
     const reads = sample.reads.filter((each) => each.measure === value);
-    const same = reads.filter((each) => groupId(each) === groupId(like));
+    const same = reads.filter((each) => groupId(each) === groupId(target));
     pane.choose({ read: same.find((each) => each.layer === read.layer) ?? same[0] ?? reads[0]! });
   });
 }

@@ -36,7 +36,7 @@ export function groupsOf(sample: Sample, measure: Read["measure"]): Group[] {
 
 /** The name of an axis as the page shows it. */
 function axisName(name: string): string {
-  return { said: "output", fed: "decoder input", "fed, after the start": "decoder input after the start" }[name] ?? name;
+  return name;
 }
 
 /** The reads of the same group, in the order of their layers. */
@@ -53,7 +53,7 @@ export function measuresOf(sample: Sample): Read["measure"][] {
 
 /** The read of a sample that is most like another: same kind, measure, direction and layer come first; `now` if they are
  *  as much alike. */
-export function alike(sample: Sample, read: Read, now: Read | null = null): Read | null {
+export function mostSimilar(sample: Sample, read: Read, now: Read | null = null): Read | null {
   let best: Read | null = null;
   let most = -1;
   for (const each of sample.reads) {

@@ -17,46 +17,46 @@ const tables = new WeakMap<Read, Promise<Table>>();
 export function tableOf(sample: Sample, read: Read): Promise<Table> {
   let table = tables.get(read);
   if (!table) {
-    table = made(sample, read, load);
+    table = loadTable(sample, read, load);
     tables.set(read, table);
   }
   return table;
 }
 
 /** The table of a read whose chunks `load` brings. */
-export async function made(sample: Sample, read: Read, load: Load): Promise<Table> {
+export async function loadTable(sample: Sample, read: Read, load: Load): Promise<Table> {
   const queries = sample.axes[read.queries]?.labels.length ?? 0;
   const keys = sample.axes[read.keys]?.labels.length ?? 0;
   const { weights } = read;
   const heads = read.heads.length;
   if (weights.form === "whole") {
-    const wide = weights.dtype === "float32";
-    const bytes = sized(await load(weights.chunk), weights.chunk, heads * queries * keys * (wide ? 4 : 2));
-    const numbers = wide ? new Float32Array(bytes) : new Uint16Array(bytes);
-    return new Whole(heads, queries, keys, numbers);
+    const isFloat32 = weights.dtype === "float32";
+    const bytes = checkSize(await load(weights.chunk), weights.chunk, heads * queries * keys * (isFloat32 ? 4 : 2));
+    const numbers = isFloat32 ? new Float32Array(bytes) : new Uint16Array(bytes);
+    return new CompleteTable(heads, queries, keys, numbers);
   }
   if (weights.form !== "top") throw new DataError(`The read "${read.name}" has weights of an unknown form.`);
   const { rows, columns, chunk } = weights.overview;
-  const halves = new Uint16Array(sized(await load(chunk), chunk, heads * rows * columns * 2));
-  return new Top({ queries, keys, count: weights.count, rows, columns, halves, chunks: weights.heads, load });
+  const halves = new Uint16Array(checkSize(await load(chunk), chunk, heads * rows * columns * 2));
+  return new TopKTable({ queries, keys, count: weights.count, rows, columns, halves, chunks: weights.heads, load });
 }
 
-function sized(bytes: ArrayBuffer, chunk: string, expected: number): ArrayBuffer {
+function checkSize(bytes: ArrayBuffer, chunk: string, expected: number): ArrayBuffer {
   if (bytes.byteLength === expected) return bytes;
   throw new DataError(`The page is damaged: its chunk "${chunk}" has ${bytes.byteLength} bytes instead of ${expected}.`);
 }
 
-let wide: Float32Array | null = null;
+let halfValues: Float32Array | null = null;
 
 /** The numbers that halves (float16, as bits) stand for. */
-export function widened(halves: Uint16Array): Float32Array {
-  wide ??= Float32Array.from({ length: 65536 }, (_, bits) => half(bits));
+export function halfToFloat(halves: Uint16Array): Float32Array {
+  halfValues ??= Float32Array.from({ length: 65536 }, (_, bits) => decodeHalf(bits));
   const numbers = new Float32Array(halves.length);
-  for (let index = 0; index < halves.length; index++) numbers[index] = wide[halves[index]!]!;
+  for (let index = 0; index < halves.length; index++) numbers[index] = halfValues[halves[index]!]!;
   return numbers;
 }
 
-function half(bits: number): number {
+function decodeHalf(bits: number): number {
   const sign = bits & 0x8000 ? -1 : 1;
   const power = (bits >> 10) & 31;
   const rest = bits & 1023;
@@ -65,20 +65,20 @@ function half(bits: number): number {
 }
 
 /** Block borders: block b has the entries from border b up to border b + 1. */
-export function borders(entries: number, blocks: number): Int32Array {
+export function blockBorders(entries: number, blocks: number): Int32Array {
   return Int32Array.from({ length: blocks + 1 }, (_, block) => Math.floor((block * entries) / blocks));
 }
 
 /** The number of largest magnitude of each block of a matrix, at most `most` blocks a side. */
-export function pooled(
+export function poolBlocks(
   row: (query: number) => Float32Array,
   { queries, keys }: { queries: number; keys: number },
   most: number,
 ): Blocks {
   const rows = Math.min(most, queries);
   const columns = Math.min(most, keys);
-  const down = borders(queries, rows);
-  const across = borders(keys, columns);
+  const down = blockBorders(queries, rows);
+  const across = blockBorders(keys, columns);
   const numbers = new Float32Array(rows * columns);
   for (let block = 0; block < rows; block++) {
     for (let query = down[block]!; query < down[block + 1]!; query++) {
@@ -106,8 +106,8 @@ function largestOf(numbers: Float32Array): number {
 }
 
 /** Every number is here. */
-class Whole implements Table {
-  readonly isWhole = true;
+class CompleteTable implements Table {
+  readonly isComplete = true;
   readonly digits: number;
   private readonly matrices = new Map<number, Float32Array>();
   private readonly largest = new Map<number, number>();
@@ -121,17 +121,17 @@ class Whole implements Table {
     this.digits = numbers instanceof Float32Array ? 9 : 5;
   }
 
-  async bring(): Promise<void> {}
+  async load(): Promise<void> {}
 
-  isBrought(): boolean {
+  isLoaded(): boolean {
     return true;
   }
 
-  kept(): null {
+  topK(): null {
     return null;
   }
 
-  at(head: number, query: number, key: number): number | null {
+  value(head: number, query: number, key: number): number | null {
     if (head >= 0) return this.matrix(head)[query * this.keys + key] ?? null;
     let sum = 0;
     for (let each = 0; each < this.heads; each++) sum += this.matrix(each)[query * this.keys + key] ?? 0;
@@ -148,10 +148,10 @@ class Whole implements Table {
   }
 
   overview(head: number, most: number): Blocks {
-    return pooled((query) => this.row(head, query), this, most);
+    return poolBlocks((query) => this.row(head, query), this, most);
   }
 
-  most(head: number): number {
+  maxMagnitude(head: number): number {
     let largest = this.largest.get(head);
     if (largest === undefined) {
       largest = largestOf(this.matrix(head));
@@ -163,19 +163,19 @@ class Whole implements Table {
   private matrix(head: number): Float32Array {
     let matrix = this.matrices.get(head);
     if (!matrix) {
-      matrix = head < 0 ? this.mean() : this.part(head);
+      matrix = head < 0 ? this.meanMatrix() : this.headMatrix(head);
       this.matrices.set(head, matrix);
     }
     return matrix;
   }
 
-  private part(head: number): Float32Array {
+  private headMatrix(head: number): Float32Array {
     const size = this.queries * this.keys;
     const part = this.numbers.subarray(head * size, (head + 1) * size);
-    return part instanceof Float32Array ? part : widened(part);
+    return part instanceof Float32Array ? part : halfToFloat(part);
   }
 
-  private mean(): Float32Array {
+  private meanMatrix(): Float32Array {
     if (this.heads === 1) return this.matrix(0);
     const sum = new Float64Array(this.queries * this.keys);
     for (let head = 0; head < this.heads; head++) {
@@ -186,7 +186,7 @@ class Whole implements Table {
   }
 }
 
-interface Cut {
+interface TopKData {
   queries: number;
   keys: number;
   count: number;
@@ -197,113 +197,113 @@ interface Cut {
   load: Load;
 }
 
-interface Largest {
+interface HeadTopK {
   numbers: Float32Array;
   keys: Uint16Array | Uint32Array;
 }
 
 /** Of each query the largest numbers are here, and the largest of each block. */
-class Top implements Table {
-  readonly isWhole = false;
+class TopKTable implements Table {
+  readonly isComplete = false;
   readonly digits = 9;
   readonly heads: number;
   readonly queries: number;
   readonly keys: number;
-  private readonly brought: (Largest | undefined)[] = [];
-  private readonly bringing = new Map<number, Promise<void>>();
+  private readonly loaded: (HeadTopK | undefined)[] = [];
+  private readonly loading = new Map<number, Promise<void>>();
   private readonly overviews = new Map<number, Float32Array>();
   private readonly largest = new Map<number, number>();
 
-  constructor(private readonly cut: Cut) {
-    this.heads = cut.chunks.length;
-    this.queries = cut.queries;
-    this.keys = cut.keys;
+  constructor(private readonly data: TopKData) {
+    this.heads = data.chunks.length;
+    this.queries = data.queries;
+    this.keys = data.keys;
   }
 
-  async bring(head: number): Promise<void> {
+  async load(head: number): Promise<void> {
     if (head < 0) {
-      await Promise.all(this.cut.chunks.map((_, each) => this.bring(each)));
+      await Promise.all(this.data.chunks.map((_, each) => this.load(each)));
       return;
     }
-    let bringing = this.bringing.get(head);
-    if (!bringing) {
-      bringing = this.unpack(head);
-      this.bringing.set(head, bringing);
+    let promise = this.loading.get(head);
+    if (!promise) {
+      promise = this.unpack(head);
+      this.loading.set(head, promise);
     }
-    await bringing;
+    await promise;
   }
 
-  isBrought(head: number): boolean {
-    const heads = head < 0 ? this.cut.chunks.map((_, each) => each) : [head];
-    return heads.every((each) => this.brought[each] !== undefined);
+  isLoaded(head: number): boolean {
+    const heads = head < 0 ? this.data.chunks.map((_, each) => each) : [head];
+    return heads.every((each) => this.loaded[each] !== undefined);
   }
 
-  at(head: number, query: number, key: number): number | null {
-    if (head >= 0) return this.one(head, query, key);
+  value(head: number, query: number, key: number): number | null {
+    if (head >= 0) return this.topKValue(head, query, key);
     let sum = 0;
     for (let each = 0; each < this.heads; each++) {
-      const number = this.one(each, query, key);
+      const number = this.topKValue(each, query, key);
       if (number === null) return null;
       sum += number;
     }
     return sum / this.heads;
   }
 
-  kept(head: number, query: number): { keys: Uint32Array; numbers: Float32Array } {
-    if (head < 0) return this.keptByAny(query);
+  topK(head: number, query: number): { keys: Uint32Array; numbers: Float32Array } {
+    if (head < 0) return this.topKOfMean(query);
     const { numbers, keys } = this.of(head);
-    const from = query * this.cut.count;
+    const from = query * this.data.count;
     let to = from;
-    while (to < from + this.cut.count && keys[to]! < this.keys) to++;
+    while (to < from + this.data.count && keys[to]! < this.keys) to++;
     return { keys: Uint32Array.from(keys.subarray(from, to)), numbers: numbers.subarray(from, to) };
   }
 
   row(head: number, query: number): Float32Array {
     const row = new Float32Array(this.keys);
-    const { keys, numbers } = this.kept(head, query);
+    const { keys, numbers } = this.topK(head, query);
     for (let index = 0; index < keys.length; index++) row[keys[index]!] = numbers[index]!;
     return row;
   }
 
   column(head: number, key: number): Float32Array {
     return Float32Array.from({ length: this.queries }, (_, query) => {
-      const { keys, numbers } = this.kept(head, query);
+      const { keys, numbers } = this.topK(head, query);
       return numbers[keys.indexOf(key)] ?? 0;
     });
   }
 
   overview(head: number, most: number): Blocks {
-    const { rows, columns } = this.cut;
-    const numbers = this.blocks(head);
+    const { rows, columns } = this.data;
+    const numbers = this.headOverview(head);
     if (rows <= most && columns <= most) return { rows, columns, numbers };
     const row = (query: number) => numbers.subarray(query * columns, (query + 1) * columns);
-    return pooled(row, { queries: rows, keys: columns }, most);
+    return poolBlocks(row, { queries: rows, keys: columns }, most);
   }
 
-  most(head: number): number {
+  maxMagnitude(head: number): number {
     let largest = this.largest.get(head);
     if (largest === undefined) {
-      largest = this.largestKept(head);
+      largest = this.headMaxMagnitude(head);
       this.largest.set(head, largest);
     }
     return largest;
   }
 
-  private one(head: number, query: number, key: number): number | null {
+  private topKValue(head: number, query: number, key: number): number | null {
     const { keys, numbers } = this.of(head);
-    const from = query * this.cut.count;
-    for (let index = from; index < from + this.cut.count; index++) {
+    const from = query * this.data.count;
+    for (let index = from; index < from + this.data.count; index++) {
       if (keys[index] === key) return numbers[index]!;
       // Fewer than were asked for are there: all others are zero.
       if (keys[index]! >= this.keys) return 0;
     }
-    return this.cut.count >= this.keys ? 0 : null;
+    return this.data.count >= this.keys ? 0 : null;
   }
 
-  private keptByAny(query: number): { keys: Uint32Array; numbers: Float32Array } {
+  private topKOfMean(query: number): { keys: Uint32Array; numbers: Float32Array } {
     const sums = new Map<number, number>();
     for (let head = 0; head < this.heads; head++) {
-      const { keys, numbers } = this.kept(head, query);
+      const { keys, numbers } = this.topK(head, query);
       for (let index = 0; index < keys.length; index++) {
         sums.set(keys[index]!, (sums.get(keys[index]!) ?? 0) + numbers[index]!);
       }
@@ -313,11 +313,11 @@ class Top implements Table {
   }
 
   /** Of the mean over heads: the mean of the heads' blocks, which no mean exceeds. */
-  private blocks(head: number): Float32Array {
+  private headOverview(head: number): Float32Array {
     let blocks = this.overviews.get(head);
     if (!blocks) {
-      const size = this.cut.rows * this.cut.columns;
-      blocks = head < 0 ? this.meanBlocks(size) : widened(this.cut.halves.subarray(head * size, (head + 1) * size));
+      const size = this.data.rows * this.data.columns;
+      blocks = head < 0 ? this.meanBlocks(size) : halfToFloat(this.data.halves.subarray(head * size, (head + 1) * size));
       this.overviews.set(head, blocks);
     }
     return blocks;
@@ -326,37 +326,37 @@ class Top implements Table {
   private meanBlocks(size: number): Float32Array {
     const sum = new Float64Array(size);
     for (let head = 0; head < this.heads; head++) {
-      const blocks = this.blocks(head);
+      const blocks = this.headOverview(head);
       for (let index = 0; index < size; index++) sum[index]! += blocks[index]!;
     }
     return Float32Array.from(sum, (number) => number / this.heads);
   }
 
-  private largestKept(head: number): number {
-    if (head < 0 || !this.brought[head]) return largestOf(this.blocks(head));
+  private headMaxMagnitude(head: number): number {
+    if (head < 0 || !this.loaded[head]) return largestOf(this.headOverview(head));
     const { numbers, keys } = this.of(head);
     let largest = 0;
-    for (let index = 0; index < numbers.length; index += this.cut.count) {
+    for (let index = 0; index < numbers.length; index += this.data.count) {
       if (keys[index]! < this.keys && Math.abs(numbers[index]!) > Math.abs(largest)) largest = numbers[index]!;
     }
     return largest;
   }
 
-  private of(head: number): Largest {
-    const brought = this.brought[head];
-    if (!brought) throw new Error(`The numbers of head ${head} were asked for before they were brought.`);
-    return brought;
+  private of(head: number): HeadTopK {
+    const loaded = this.loaded[head];
+    if (!loaded) throw new Error(`The numbers of head ${head} were asked for before they were brought.`);
+    return loaded;
   }
 
   private async unpack(head: number): Promise<void> {
-    const { queries, count, chunks, load } = this.cut;
+    const { queries, count, chunks, load } = this.data;
     const name = chunks[head]!;
     const width = this.keys >= 65_536 ? 4 : 2;
-    const bytes = sized(await load(name), name, queries * count * (4 + width));
+    const bytes = checkSize(await load(name), name, queries * count * (4 + width));
     const numbers = new Float32Array(bytes, 0, queries * count);
     const from = queries * count * 4;
     const keys = width === 4 ? new Uint32Array(bytes, from) : new Uint16Array(bytes, from);
-    this.brought[head] = { numbers, keys };
+    this.loaded[head] = { numbers, keys };
     this.largest.delete(head);
   }
 }

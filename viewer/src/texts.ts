@@ -5,9 +5,9 @@ import type { Read, Sample } from "./page.js";
 
 /** The name of the group of a read in the pickers. */
 export function groupName(sample: Sample, read: Read): string {
-  const query = sample.axes[read.queries]?.what ?? "item";
-  const keys = plural(sample.axes[read.keys]?.what ?? "item");
-  const queries = read.queries === "said" ? `target ${plural(query)}` : plural(query);
+  const query = sample.axes[read.queries]?.kind ?? "item";
+  const keys = plural(sample.axes[read.keys]?.kind ?? "item");
+  const queries = read.queries === "output" ? `target ${plural(query)}` : plural(query);
   const names: Record<Read["kind"], string> = {
     "encoder self": `Encoder self-attention (${keys})`,
     "decoder self": `Decoder self-attention (${queries})`,

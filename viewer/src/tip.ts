@@ -1,13 +1,13 @@
 /** The labels and the exact number at the pointer. */
 
 import { make } from "./dom.js";
-import { exact, headName, readable } from "./format.js";
+import { formatExact, headName, readable } from "./format.js";
 import type { Shown, Table } from "./view.js";
 
 const GAP = 14;
 const tip = make("div", { id: "tip", role: "tooltip", hidden: true });
 
-export function putTip(): void {
+export function addTip(): void {
   document.body.append(tip);
 }
 
@@ -20,15 +20,15 @@ export function hideTip(): void {
 export function showTip(
   at: { x: number; y: number },
   shown: Shown,
-  brought: Table | null,
+  loadedTable: Table | null,
   { query, key, more, picture }: { query: number | null; key: number | null; more: string[]; picture?: HTMLElement },
 ): void {
-  const table = brought?.isBrought(shown.head) ? brought : null;
-  const number = table && query !== null && key !== null ? table.at(shown.head, query, key) : null;
-  const text = table && number !== null ? exact(number, shown.head < 0 ? 9 : table.digits) : "";
+  const table = loadedTable?.isLoaded(shown.head) ? loadedTable : null;
+  const number = table && query !== null && key !== null ? table.value(shown.head, query, key) : null;
+  const text = table && number !== null ? formatExact(number, shown.head < 0 ? 9 : table.digits) : "";
   const data = { query: query ?? "", key: key ?? "", head: shown.head, number: text };
   for (const [name, value] of Object.entries(data)) tip.dataset[name] = String(value);
-  const lines: (HTMLElement | null)[] = [query === null && key === null ? null : places(shown, query, key)];
+  const lines: (HTMLElement | null)[] = [query === null && key === null ? null : labelLine(shown, query, key)];
   if (query !== null && key !== null) lines.push(numberLine(shown, table, { query, key, text }));
   lines.push(...more.map((line) => make("div", { class: "more" }, line)));
   if (picture) lines.push(picture);
@@ -37,17 +37,17 @@ export function showTip(
   moveTo(at);
 }
 
-function places({ sample, read }: Shown, query: number | null, key: number | null): HTMLElement {
+function labelLine({ sample, read }: Shown, query: number | null, key: number | null): HTMLElement {
   const parts = ([["query", read.queries, query], ["key", read.keys, key]] as const)
     .filter(([, , index]) => index !== null)
     .map(([role, name, index]) => {
       const axis = sample.axes[name]!;
       const label = make("b", {}, readable(axis.labels[index!] ?? "", 40));
-      const place = make("span", { class: "pale" }, ` ${axis.what} ${index! + 1}`);
-      return make("span", { class: role }, label, place);
+      const position = make("span", { class: "pale" }, ` ${axis.kind} ${index! + 1}`);
+      return make("span", { class: role }, label, position);
     });
-  const reads = parts.length === 2 ? [parts[0]!, " \u2192 ", parts[1]!] : parts;
-  return make("div", {}, ...reads);
+  const line = parts.length === 2 ? [parts[0]!, " \u2192 ", parts[1]!] : parts;
+  return make("div", {}, ...line);
 }
 
 function numberLine(
@@ -59,19 +59,19 @@ function numberLine(
   const of = make("span", { class: "pale" }, head ? ` ${head}` : "");
   if (text) return make("div", {}, make("b", { class: "number" }, text), of);
   if (!table) return make("div", { class: "pale" }, "\u2026");
-  return make("div", { class: "pale" }, `Omitted from this page${bound(shown, table, query, key)}`, of);
+  return make("div", { class: "pale" }, `Omitted from this page${boundText(shown, table, query, key)}`, of);
 }
 
 /** The upper bound of an omitted weight. */
-function bound(shown: Shown, table: Table, query: number, key: number): string {
-  const kept = table.kept(shown.head, query);
-  if (!kept?.keys.length) return ".";
+function boundText(shown: Shown, table: Table, query: number, key: number): string {
+  const topK = table.topK(shown.head, query);
+  if (!topK?.keys.length) return ".";
   if (shown.head < 0) {
-    const among = kept.numbers[kept.keys.indexOf(key)];
-    return among ? `; the heads that include it give ${exact(among, 9)}.` : " in all heads.";
+    const partial = topK.numbers[topK.keys.indexOf(key)];
+    return partial ? `; the heads that include it give ${formatExact(partial, 9)}.` : " in all heads.";
   }
-  const least = kept.numbers.reduce((least, number) => Math.min(least, Math.abs(number)), Infinity);
-  return `: at most ${exact(least, 9)}${kept.numbers.some((number) => number < 0) ? " in magnitude" : ""}.`;
+  const least = topK.numbers.reduce((least, number) => Math.min(least, Math.abs(number)), Infinity);
+  return `: at most ${formatExact(least, 9)}${topK.numbers.some((number) => number < 0) ? " in magnitude" : ""}.`;
 }
 
 function moveTo({ x, y }: { x: number; y: number }): void {

@@ -8,19 +8,19 @@ export interface Table {
   readonly queries: number;
   readonly keys: number;
   /** Whether every number is here. */
-  readonly isWhole: boolean;
+  readonly isComplete: boolean;
   /** Significant digits that one number has: 9 of a float32, 5 of a float16. */
   readonly digits: number;
   /** Unpack what one head needs (-1: all heads). `Pane.table` did so for the head that is shown; before, only `overview`
    *  answers about a head. */
-  bring(head: number): Promise<void>;
+  load(head: number): Promise<void>;
   /** Whether that is done. */
-  isBrought(head: number): boolean;
+  isLoaded(head: number): boolean;
   /** What was kept of a query's numbers, in no order, where others were cut away; null where every number is here.
    *  Of the mean over heads: each head's numbers kept, summed and divided by the heads. */
-  kept(head: number, query: number): { keys: Uint32Array; numbers: Float32Array } | null;
+  topK(head: number, query: number): { keys: Uint32Array; numbers: Float32Array } | null;
   /** One number as it was computed; null where it was cut away. The mean over heads is null where one of them is. */
-  at(head: number, query: number, key: number): number | null;
+  value(head: number, query: number, key: number): number | null;
   /** A query's numbers over all keys; those cut away are 0. */
   row(head: number, query: number): Float32Array;
   /** A key's numbers over all queries. */
@@ -28,7 +28,7 @@ export interface Table {
   /** The numbers of largest magnitude of blocks, at most `most` a side: row by row. */
   overview(head: number, most: number): { rows: number; columns: number; numbers: Float32Array };
   /** The number of largest magnitude. */
-  most(head: number): number;
+  maxMagnitude(head: number): number;
 }
 
 /** What is shown. The page owns it; views ask for changes through `Pane.choose`. */
@@ -63,16 +63,16 @@ export interface View {
   readonly hasScale?: boolean;
   fits(sample: Sample, read: Read): boolean;
   /** Draw into an empty element, which has a size; `show` is called at once, and after every change or resize. */
-  open(host: HTMLElement, pane: Pane): Drawn;
+  open(host: HTMLElement, pane: Pane): OpenView;
 }
 
-export interface Drawn {
+export interface OpenView {
   show(shown: Shown): Promise<void> | void;
   /** The number that got the darkest color, if that is not the one of the head shown; asked after `show`. */
   darkest?(): number | null;
   /** Where the pair, or the query alone, or the key alone, is drawn: client coordinates; null if it is not. */
   place(query: number | null, key: number | null): { x: number; y: number } | null;
   /** Keys that the page does not use itself; true if it was used. */
-  press?(key: string): boolean;
+  handleKey?(key: string): boolean;
   close(): void;
 }

@@ -17,7 +17,7 @@ export class Viewport {
   y = 0;
   /** How much closer than all of it. */
   zoom = 1;
-  private fitted = { x: 1, y: 1 };
+  private fittedCell = { x: 1, y: 1 };
 
   constructor(
     readonly queries: number,
@@ -29,11 +29,11 @@ export class Viewport {
 
   /** The width and height of a cell. */
   get cell(): { x: number; y: number } {
-    return { x: this.scaled(this.fitted.x, LARGEST.x), y: this.scaled(this.fitted.y, LARGEST.y) };
+    return { x: this.zoomed(this.fittedCell.x, LARGEST.x), y: this.zoomed(this.fittedCell.y, LARGEST.y) };
   }
 
   /** The part of the area that cells cover. */
-  get covered(): Size {
+  get matrixSize(): Size {
     const { x, y } = this.cell;
     return { width: Math.min(this.area.width, x * this.keys), height: Math.min(this.area.height, y * this.queries) };
   }
@@ -46,7 +46,7 @@ export class Viewport {
     this.area = area;
     const wide = Math.min(area.width / this.keys, LARGEST_FITTED.x);
     const high = Math.min(area.height / this.queries, LARGEST_FITTED.y);
-    this.fitted = {
+    this.fittedCell = {
       x: Math.min(wide, Math.max(SKEW * high, FEW / this.keys)),
       y: Math.min(high, Math.max(SKEW * wide, FEW / this.queries)),
     };
@@ -61,7 +61,7 @@ export class Viewport {
   /** Closer by a factor, around a place of the area that stays where it is. */
   zoomBy(factor: number, at: { x: number; y: number }): void {
     const before = this.cell;
-    const most = Math.max(LARGEST.x / this.fitted.x, LARGEST.y / this.fitted.y);
+    const most = Math.max(LARGEST.x / this.fittedCell.x, LARGEST.y / this.fittedCell.y);
     this.zoom = Math.min(Math.max(1, most), Math.max(1, this.zoom * factor));
     const { x, y } = this.cell;
     this.x = at.x - ((at.x - this.x) / before.x) * x;
@@ -78,17 +78,17 @@ export class Viewport {
   /** Bring a cell into the area, if it lies outside; null leaves that side as it is. */
   reveal(query: number | null, key: number | null): void {
     const { x, y } = this.cell;
-    const outside = (place: number, size: number, room: number) => place < 0 || place + size > room;
+    const isOutside = (place: number, size: number, room: number) => place < 0 || place + size > room;
     const left = key === null ? 0 : this.x + key * x;
     const top = query === null ? 0 : this.y + query * y;
-    const across = key !== null && outside(left, x, this.area.width) ? this.area.width / 2 - left : 0;
-    const down = query !== null && outside(top, y, this.area.height) ? this.area.height / 2 - top : 0;
+    const across = key !== null && isOutside(left, x, this.area.width) ? this.area.width / 2 - left : 0;
+    const down = query !== null && isOutside(top, y, this.area.height) ? this.area.height / 2 - top : 0;
     this.moveBy(across, down);
   }
 
   /** The cell at a place of the area; null beside the matrix. */
   cellAt(place: { x: number; y: number }): { query: number; key: number } | null {
-    const { width, height } = this.covered;
+    const { width, height } = this.matrixSize;
     if (place.x < 0 || place.y < 0 || place.x >= width || place.y >= height) return null;
     const { x, y } = this.cell;
     const query = Math.min(this.queries - 1, Math.floor((place.y - this.y) / y));
@@ -105,7 +105,7 @@ export class Viewport {
     };
   }
 
-  private scaled(fitted: number, largest: number): number {
+  private zoomed(fitted: number, largest: number): number {
     return Math.max(fitted, Math.min(largest, fitted * this.zoom));
   }
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { counted, exact, headName, readable, worded } from "../src/format.js";
+import { counted, formatExact, headName, readable, axisLabel } from "../src/format.js";
 
 test("labels show what cannot be seen", () => {
   const labels: [string, string][] = [
@@ -18,9 +18,9 @@ test("a long label is cut by characters, not by halves of them", () => {
 test("a float32 comes back from what is written", () => {
   for (const number of [0.1, 1 / 3, 1e-20, 0.0262733959, 1, 0, -7.25e-3]) {
     const single = Math.fround(number);
-    assert.equal(Math.fround(Number(exact(single, 9))), single);
+    assert.equal(Math.fround(Number(formatExact(single, 9))), single);
   }
-  assert.equal(exact(0.5, 9), "0.5");
+  assert.equal(formatExact(0.5, 9), "0.5");
 });
 
 test("a mean says that it is one", () => {
@@ -35,7 +35,7 @@ test("counts are in the plural", () => {
 });
 
 test("spaces between the words of a label need no mark, those at an end do", () => {
-  assert.equal(worded("2 (B-DAY)"), "2 (B-DAY)");
-  assert.equal(worded(" "), "\u2423");
-  assert.equal(worded("of "), "of\u2423");
+  assert.equal(axisLabel("2 (B-DAY)"), "2 (B-DAY)");
+  assert.equal(axisLabel(" "), "\u2423");
+  assert.equal(axisLabel("of "), "of\u2423");
 });

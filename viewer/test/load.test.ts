@@ -1,27 +1,27 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { deflateSync } from "node:zlib";
-import { checked, decoded, inflated, load, page } from "../src/load.js";
+import { parsePage, decodeBase64, inflate, load, page } from "../src/load.js";
 
-const axes = { tokens: { what: "token", labels: ["a"], on: "", places: [] } };
+const axes = { tokens: { kind: "token", labels: ["a"], picture: "", places: [] } };
 const read = { name: "core.read", queries: "tokens", keys: "tokens", heads: [""] };
-const capture = { title: "run", model: "", scenes: [{ title: "one", axes, reads: [read], pictures: {}, steps: [] }] };
-const good = { format: "regard page", version: 1, captures: [capture], rule: "" };
+const capture = { title: "run", model: "", samples: [{ title: "one", axes, reads: [read], pictures: {}, steps: [] }] };
+const good = { format: "regard page", version: 2, captures: [capture], note: "" };
 
-const changed = (change: object) => () => checked(JSON.stringify({ ...good, ...change }));
-const withReads = (reads: object[]) => changed({ captures: [{ ...capture, scenes: [{ ...capture.scenes[0], reads }] }] });
+const changed = (change: object) => () => parsePage(JSON.stringify({ ...good, ...change }));
+const withReads = (reads: object[]) => changed({ captures: [{ ...capture, samples: [{ ...capture.samples[0], reads }] }] });
 
 test("a good page passes", () => {
-  assert.equal(checked(JSON.stringify(good)).captures.length, 1);
+  assert.equal(parsePage(JSON.stringify(good)).captures.length, 1);
 });
 
 test("errors in the data are reported", () => {
-  assert.throws(() => checked("{"), /not valid JSON/);
-  assert.throws(() => checked("null"), /format must be "regard page"/);
+  assert.throws(() => parsePage("{"), /not valid JSON/);
+  assert.throws(() => parsePage("null"), /format must be "regard page"/);
   assert.throws(changed({ format: "other" }), /format must be "regard page"/);
-  assert.throws(changed({ version: 2 }), /Version 2 .* only 1/);
+  assert.throws(changed({ version: 1 }), /version of the data must be 2, but is 1/);
   assert.throws(changed({ captures: [] }), /no captures/);
-  assert.throws(changed({ captures: [{ ...capture, scenes: [] }] }), /"run" has no samples/);
+  assert.throws(changed({ captures: [{ ...capture, samples: [] }] }), /"run" has no samples/);
   assert.throws(withReads([]), /no reads/);
   assert.throws(withReads([{ ...read, keys: "gone" }]), /"core.read" of "one" has an unknown axis "gone"/);
   assert.throws(withReads([{ ...read, heads: [] }]), /no heads/);
@@ -30,7 +30,7 @@ test("errors in the data are reported", () => {
 test("bytes come back from base64 and zlib", async () => {
   const bytes = Uint8Array.from({ length: 1000 }, (_, index) => index % 251);
   const packed = deflateSync(bytes).toString("base64");
-  assert.deepEqual(new Uint8Array(await inflated(decoded(packed))), bytes);
+  assert.deepEqual(new Uint8Array(await inflate(decodeBase64(packed))), bytes);
 });
 
 test("a chunk that is missing, damaged or cut off is named", async () => {

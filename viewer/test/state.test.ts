@@ -1,19 +1,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Page, Read, Sample } from "../src/page.js";
-import { alike, groupsOf, siblings } from "../src/reads.js";
-import { read as asked, written } from "../src/state.js";
+import { mostSimilar, groupsOf, siblings } from "../src/reads.js";
+import { fromFragment as asked, toFragment } from "../src/state.js";
 
 function reading(name: string, change: Partial<Read> = {}): Read {
   return {
-    name, kind: "cross", layer: 1, direction: "", measure: "weight", queries: "said", keys: "source",
+    name, kind: "cross", layer: 1, direction: "", measure: "weight", queries: "output", keys: "source",
     heads: ["1", "2", "3"], facts: {}, summaries: {}, weights: { form: "whole", dtype: "float32", chunk: name }, ...change,
   };
 }
 
 function sampleOf(title: string, reads: Read[]): Sample {
-  const axis = (length: number) => ({ what: "token", labels: Array.from({ length }, String), on: "", places: [] });
-  return { title, axes: { said: axis(5), source: axis(7) }, reads, pictures: {}, steps: [] };
+  const axis = (length: number) => ({ kind: "token", labels: Array.from({ length }, String), picture: "", places: [] });
+  return { title, axes: { output: axis(5), source: axis(7) }, reads, pictures: {}, steps: [] };
 }
 
 const own = { kind: "encoder self", queries: "source", keys: "source" } as const;
@@ -22,43 +22,43 @@ const reads = [
   reading("cross.1", { measure: "weight x gradient" }),
 ];
 const page: Page = {
-  format: "regard page", version: 1, rule: "",
+  format: "regard page", version: 2, note: "",
   captures: [
-    { title: "a", model: "", scenes: [sampleOf("empty", []), sampleOf("one", reads)] },
-    { title: "b", model: "", scenes: [sampleOf("other", [reading("own.1", own), reading("cross.1")])] },
+    { title: "a", model: "", samples: [sampleOf("empty", []), sampleOf("one", reads)] },
+    { title: "b", model: "", samples: [sampleOf("other", [reading("own.1", own), reading("cross.1")])] },
   ],
 };
 
 test("an address brings back what is shown", () => {
-  const shown = asked(page, "#capture=1&scene=0&read=own.1&head=2&view=links&query=6&scale=largest")!;
-  assert.deepEqual(asked(page, written(page, shown)), shown);
-  assert.deepEqual(asked(page, written(page, shown, "b."), "b."), shown);
+  const shown = asked(page, "#capture=1&sample=0&read=own.1&head=2&view=links&query=6&scale=largest")!;
+  assert.deepEqual(asked(page, toFragment(page, shown)), shown);
+  assert.deepEqual(asked(page, toFragment(page, shown, "b."), "b."), shown);
   assert.equal(shown.shown.query, 6);
   assert.equal(shown.shown.scale, "largest");
 });
 
 test("an address keeps the measure of reads of one name", () => {
-  const shown = asked(page, "#scene=1&read=cross.1&measure=weight%20x%20gradient")!;
+  const shown = asked(page, "#sample=1&read=cross.1&measure=weight%20x%20gradient")!;
   assert.equal(shown.shown.read, reads[3]);
-  assert.equal(asked(page, written(page, shown))!.shown.read, reads[3]);
+  assert.equal(asked(page, toFragment(page, shown))!.shown.read, reads[3]);
 });
 
 test("what an address names and is not there is ignored", () => {
-  const { shown } = asked(page, "#scene=9&read=gone&head=3&query=7&key=x&scale=big&%E0%A4%A")!;
+  const { shown } = asked(page, "#sample=9&read=gone&head=3&query=7&key=x&scale=big&%E0%A4%A")!;
   assert.equal(shown.sample.title, "one");
   assert.equal(shown.read, reads[1]);
   assert.deepEqual([shown.head, shown.query, shown.key, shown.scale], [-1, null, null, "one"]);
 });
 
 test("layers of a read belong together, in their order", () => {
-  const sample = page.captures[0]!.scenes[1]!;
+  const sample = page.captures[0]!.samples[1]!;
   assert.deepEqual(siblings(sample, reads[1]!).map((read) => read.layer), [1, 2]);
   assert.equal(groupsOf(sample, "weight").length, 2);
 });
 
 test("the other side shows the same kind of read, and keeps its layer where there is no such", () => {
-  const [one, other] = [page.captures[0]!.scenes[1]!, page.captures[1]!.scenes[0]!];
-  assert.equal(alike(other, reads[1]!)!.name, "cross.1");
-  assert.equal(alike(other, reads[0]!)!.name, "own.1");
-  assert.equal(alike(one, reading("cross.9", { layer: 9 }), reads[1]!)!.layer, 2);
+  const [one, other] = [page.captures[0]!.samples[1]!, page.captures[1]!.samples[0]!];
+  assert.equal(mostSimilar(other, reads[1]!)!.name, "cross.1");
+  assert.equal(mostSimilar(other, reads[0]!)!.name, "own.1");
+  assert.equal(mostSimilar(one, reading("cross.9", { layer: 9 }), reads[1]!)!.layer, 2);
 });

@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Read, Sample, Weights } from "../src/page.js";
-import { made, pooled, widened } from "../src/table.js";
+import { loadTable, poolBlocks, halfToFloat } from "../src/table.js";
 
 const QUERIES = 3;
 const KEYS = 5;
 const numbers = Float32Array.from({ length: 2 * QUERIES * KEYS }, (_, index) => ((index * 7) % 30) / 32 - 0.3);
 
 function sample(): Sample {
-  const axis = (length: number) => ({ what: "token", labels: Array.from({ length }, String), on: "", places: [] });
+  const axis = (length: number) => ({ kind: "token", labels: Array.from({ length }, String), picture: "", places: [] });
   return { title: "", axes: { q: axis(QUERIES), k: axis(KEYS) }, reads: [], pictures: {}, steps: [] };
 }
 
@@ -20,7 +20,7 @@ function read(weights: Weights): Read {
 }
 
 const whole = (bytes: ArrayBuffer) =>
-  made(sample(), read({ form: "whole", dtype: "float32", chunk: "all" }), async () => bytes);
+  loadTable(sample(), read({ form: "whole", dtype: "float32", chunk: "all" }), async () => bytes);
 
 /** Two of each query of each head, but only one of the first query. */
 async function cut() {
@@ -39,18 +39,18 @@ async function cut() {
   const weights: Weights = {
     form: "top", count: 2, overview: { rows: 2, columns: 2, chunk: "over" }, heads: ["head0", "head1"],
   };
-  const table = await made(sample(), read(weights), async (name) => chunks.get(name)!);
-  await table.bring(-1);
+  const table = await loadTable(sample(), read(weights), async (name) => chunks.get(name)!);
+  await table.load(-1);
   return table;
 }
 
 test("a whole table answers rows, columns and means alike", async () => {
   const table = await whole(numbers.buffer);
-  assert.equal(table.at(1, 2, 4), numbers[QUERIES * KEYS + 14]);
+  assert.equal(table.value(1, 2, 4), numbers[QUERIES * KEYS + 14]);
   assert.deepEqual([...table.row(1, 2)], [...numbers.slice(25, 30)]);
   assert.deepEqual([...table.column(0, 3)], [3, 8, 13].map((index) => numbers[index]));
   const mean = (numbers[7]! + numbers[22]!) / 2;
-  assert.equal(table.at(-1, 1, 2), mean);
+  assert.equal(table.value(-1, 1, 2), mean);
   assert.equal(table.row(-1, 1)[2], Math.fround(mean));
 });
 
@@ -60,32 +60,32 @@ test("a chunk that is too short is named", async () => {
 
 test("blocks hold the number of largest magnitude, signed, with the borders of the contract", () => {
   const rows = [[0.1, -0.9, 0.2, 0.3, 0], [0, 0, 0, 0, -0.4], [0.5, 0, 0, 0, 0.6]].map((row) => Float32Array.from(row));
-  const { numbers } = pooled((query) => rows[query]!, { queries: 3, keys: 5 }, 2);
+  const { numbers } = poolBlocks((query) => rows[query]!, { queries: 3, keys: 5 }, 2);
   assert.deepEqual([...numbers].map((number) => Number(number.toFixed(3))), [-0.9, 0.3, 0.5, 0.6]);
 });
 
 test("of a cut table only what was kept is known", async () => {
   const table = await cut();
-  assert.equal(table.at(0, 1, 1), 0.5);
-  assert.equal(table.at(0, 1, 3), Math.fround(1 / 3));
-  assert.equal(table.at(0, 1, 0), null);
+  assert.equal(table.value(0, 1, 1), 0.5);
+  assert.equal(table.value(0, 1, 3), Math.fround(1 / 3));
+  assert.equal(table.value(0, 1, 0), null);
   assert.deepEqual([...table.row(1, 1)], [0, 1, 0, Math.fround(2 / 3), 0]);
   assert.deepEqual([...table.column(0, 3)], [0, Math.fround(1 / 3), 0]);
 });
 
 test("a query of which fewer were kept than were asked for has zeros elsewhere", async () => {
   const table = await cut();
-  assert.equal(table.at(0, 0, 4), 0);
-  assert.deepEqual([...table.kept(0, 0)!.keys], [0]);
+  assert.equal(table.value(0, 0, 4), 0);
+  assert.deepEqual([...table.topK(0, 0)!.keys], [0]);
 });
 
 test("the mean of a cut table is known where all heads kept the number", async () => {
   const table = await cut();
-  assert.equal(table.at(-1, 1, 1), 0.75);
-  assert.equal(table.at(-1, 1, 4), null);
+  assert.equal(table.value(-1, 1, 1), 0.75);
+  assert.equal(table.value(-1, 1, 4), null);
 });
 
 test("halves are widened exactly", () => {
   const halves = Uint16Array.from([0x0000, 0x3c00, 0xb800, 0x0001, 0x7bff, 0x3555]);
-  assert.deepEqual([...widened(halves)], [0, 1, -0.5, 2 ** -24, 65504, 0.333251953125]);
+  assert.deepEqual([...halfToFloat(halves)], [0, 1, -0.5, 2 ** -24, 65504, 0.333251953125]);
 });

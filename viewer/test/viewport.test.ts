@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { every } from "../src/axes.js";
+import { labelStep } from "../src/axes.js";
 import { Viewport } from "../src/viewport.js";
 
 test("all of a large matrix fits, and what is pointed at stays when zooming", () => {
@@ -31,5 +31,5 @@ test("a pinned cell outside is brought in", () => {
 });
 
 test("labels are thinned by round steps", () => {
-  assert.deepEqual([16, 8, 4, 2, 0.2].map((cell) => every(cell, 15)), [1, 2, 5, 10, 100]);
+  assert.deepEqual([16, 8, 4, 2, 0.2].map((cell) => labelStep(cell, 15)), [1, 2, 5, 10, 100]);
 });

@@ -4,19 +4,19 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { Axis, Read, Sample, Step } from "../src/page.js";
-import { columnAt, columnsOf } from "../src/views/columns.js";
-import { boxAt, focusOf, gridOf, spanAt } from "../src/views/focus.js";
-import { lanes } from "../src/views/lanes.js";
-import { largest, threshold } from "../src/views/largest.js";
-import { plan } from "../src/views/plan.js";
-import { spots } from "../src/views/spots.js";
-import { overlap, spread, ticks } from "../src/views/spread.js";
+import { columnAt, layOutColumns } from "../src/views/columns.js";
+import { boxAt, pictureAxes, gridOf, spanAt } from "../src/views/focus.js";
+import { assignLanes } from "../src/views/lanes.js";
+import { largestIndices, threshold } from "../src/views/largest.js";
+import { project } from "../src/views/plan.js";
+import { layOutLinks } from "../src/views/spots.js";
+import { overlap, placeLabels, ticks } from "../src/views/spread.js";
 import { candidates, decoderRead } from "../src/views/steps.js";
 
 test("the largest come first, by magnitude, and zeros not at all", () => {
-  assert.deepEqual(largest([0.2, -0.7, 0, 0.5, 0.1], 3), [1, 3, 0]);
-  assert.deepEqual(largest([0, 0], 3), []);
-  assert.deepEqual(largest([0.5, 0.5, 0.5], 2), [0, 1]);
+  assert.deepEqual(largestIndices([0.2, -0.7, 0, 0.5, 0.1], 3), [1, 3, 0]);
+  assert.deepEqual(largestIndices([0, 0], 3), []);
+  assert.deepEqual(largestIndices([0.5, 0.5, 0.5], 2), [0, 1]);
 });
 
 test("a threshold lets through as many numbers as asked for, and no small ones", () => {
@@ -34,10 +34,10 @@ test("a threshold lets through as many numbers as asked for, and no small ones",
 });
 
 test("words stand in two lines if both fit, else in two columns that stay within the width", () => {
-  const wide = spots([40, 60, 30], [50, 70], { width: 900, height: 600 });
-  assert.ok(wide.isAcross);
-  const narrow = spots([40, 60, 30], Array(40).fill(90), { width: 400, height: 600 });
-  assert.ok(!narrow.isAcross);
+  const wide = layOutLinks([40, 60, 30], [50, 70], { width: 900, height: 600 });
+  assert.ok(wide.isHorizontal);
+  const narrow = layOutLinks([40, 60, 30], Array(40).fill(90), { width: 400, height: 600 });
+  assert.ok(!narrow.isHorizontal);
   for (const all of [wide, narrow]) {
     for (const side of [all.queries, all.keys]) {
       side.forEach((spot, i) => {
@@ -48,17 +48,17 @@ test("words stand in two lines if both fit, else in two columns that stay within
       });
     }
   }
-  assert.equal(spots([40], [40], { width: 900, height: 600 }).queries[0]!.left, 430);
+  assert.equal(layOutLinks([40], [40], { width: 900, height: 600 }).queries[0]!.left, 430);
 });
 
 test("very long words are cut, so that lines keep some room", () => {
-  const { queries, keys } = spots([2000, 30], [2000], { width: 420, height: 600 });
+  const { queries, keys } = layOutLinks([2000, 30], [2000], { width: 420, height: 600 });
   const gap = keys[0]!.left - (queries[0]!.left + queries[0]!.width);
   assert.ok(gap >= 90, `${gap}`);
 });
 
 test("columns of a chain are found by the place pointed at", () => {
-  const columns = columnsOf([1, 3, 0, 2], 1000);
+  const columns = layOutColumns([1, 3, 0, 2], 1000);
   columns.lefts.forEach((left, i) => {
     assert.equal(columnAt(columns, left + 1), i);
     assert.equal(columnAt(columns, left + columns.widths[i]! - 1), i);
@@ -68,9 +68,9 @@ test("columns of a chain are found by the place pointed at", () => {
 });
 
 test("a chain's letters shrink to fit, but stay readable", () => {
-  assert.equal(columnsOf([1, 1], 1000).font, 17);
-  assert.equal(columnsOf(Array(300).fill(4), 1000).font, 11);
-  const middle = columnsOf(Array(16).fill(3), 1000);
+  assert.equal(layOutColumns([1, 1], 1000).font, 17);
+  assert.equal(layOutColumns(Array(300).fill(4), 1000).font, 11);
+  const middle = layOutColumns(Array(16).fill(3), 1000);
   assert.ok(middle.font > 11 && middle.font < 17 && middle.width <= 1000);
 });
 
@@ -97,7 +97,7 @@ test("the smallest box or the shortest span at a place is the one pointed at", (
   assert.equal(spanAt([[0, 2]], 2), -1);
 });
 
-const axis = (on: string, places: Axis["places"] = []): Axis => ({ what: "x", labels: places.map(String), on, places });
+const axis = (picture: string, places: Axis["places"] = []): Axis => ({ kind: "x", labels: places.map(String), picture, places });
 const image = { kind: "image" as const, url: "", width: 1, height: 1, boxes: [] };
 const readOf = (queries: string, keys: string, kind: Read["kind"] = "cross") => ({ queries, keys, kind }) as Read;
 
@@ -105,15 +105,15 @@ test("heat lies over the keys if they are places, over the queries if those alon
   const axes = { words: axis(""), codes: axis("drawn", [[0, 0, 1, 1]]), photo: axis("photo", [null, [0, 0, 1, 1]]) };
   const sample = { axes, pictures: { drawn: image, photo: image } } as unknown as Sample;
   const found = (queries: string, keys: string) => {
-    const focus = focusOf(sample, readOf(queries, keys), "image");
-    return focus && [focus.heat, focus.isOwn];
+    const focus = pictureAxes(sample, readOf(queries, keys), "image");
+    return focus && [focus.heatAxis, focus.isSameAxis];
   };
   assert.deepEqual(found("words", "photo"), ["keys", false]);
   assert.deepEqual(found("codes", "words"), ["queries", false]);
   assert.deepEqual(found("photo", "photo"), ["keys", true]);
   assert.deepEqual(found("codes", "photo"), ["keys", false]);
   assert.equal(found("words", "words"), null);
-  assert.equal(focusOf(sample, readOf("words", "photo"), "sound"), null);
+  assert.equal(pictureAxes(sample, readOf("words", "photo"), "sound"), null);
 });
 
 test("spans and their names do not cover one another", () => {
@@ -123,21 +123,21 @@ test("spans and their names do not cover one another", () => {
     { left: 110, width: 5, name: 40 },
     { left: 280, width: 15, name: 60 },
   ];
-  const found = lanes(spans, 300);
+  const found = assignLanes(spans, 300);
   assert.deepEqual(found.map(({ lane }) => lane), [0, 1, 0, 0]);
-  assert.deepEqual(found.map(({ isInside }) => isInside), [true, false, false, false]);
+  assert.deepEqual(found.map(({ isNameInside }) => isNameInside), [true, false, false, false]);
   assert.equal(found[1]!.nameLeft, 60);
   assert.equal(found[3]!.nameLeft, 220);
 });
 
 test("names beside points that are close to each other do not overlap", () => {
   const names = [0, 1, 2, 3, 4].map((i) => ({ x: 100 + 6 * i, y: 100 + 4 * i, width: 50, height: 16 }));
-  const found = spread(names, { left: 0, top: 0, width: 300, height: 300 });
+  const found = placeLabels(names, { left: 0, top: 0, width: 300, height: 300 });
   found.forEach((one, i) => found.slice(i + 1).forEach((other) => assert.equal(overlap(one, other), 0)));
 });
 
 test("names stay within bounds at their edge", () => {
-  const [place] = spread([{ x: 295, y: 4, width: 50, height: 16 }], { left: 0, top: 0, width: 300, height: 300 });
+  const [place] = placeLabels([{ x: 295, y: 4, width: 50, height: 16 }], { left: 0, top: 0, width: 300, height: 300 });
   assert.ok(place!.left >= 0 && place!.left + place!.width <= 300 && place!.top >= 0);
 });
 
@@ -148,14 +148,14 @@ test("ticks are round numbers within their range", () => {
 });
 
 test("a plane has one scale for both directions, upwards", () => {
-  const { spot, area } = plan([[0, 0], [10, 3]], { width: 500, height: 400 });
-  const [origin, right, up] = [spot([0, 0]), spot([1, 0]), spot([0, 1])];
+  const { toCanvas, area } = project([[0, 0], [10, 3]], { width: 500, height: 400 });
+  const [origin, right, up] = [toCanvas([0, 0]), toCanvas([1, 0]), toCanvas([0, 1])];
   assert.ok(Math.abs(right.x - origin.x - (origin.y - up.y)) < 1e-9);
-  for (const { x, y } of [origin, spot([10, 3])]) {
+  for (const { x, y } of [origin, toCanvas([10, 3])]) {
     assert.ok(x >= area.left && x <= area.left + area.width && y >= area.top && y <= area.top + area.height);
   }
-  const alone = plan([[4, 4]], { width: 500, height: 400 });
-  assert.ok(Number.isFinite(alone.spot([4, 4]).x));
+  const alone = project([[4, 4]], { width: 500, height: 400 });
+  assert.ok(Number.isFinite(alone.toCanvas([4, 4]).x));
 });
 
 test("the output token is among the candidates, once", () => {
@@ -166,7 +166,7 @@ test("the output token is among the candidates, once", () => {
 });
 
 test("steps show the open read, else the last cross-attention", () => {
-  const reads = [readOf("said", "fed", "decoder self"), readOf("said", "source"), readOf("source", "source", "encoder self")];
+  const reads = [readOf("output", "decoder input", "decoder self"), readOf("output", "source"), readOf("source", "source", "encoder self")];
   const sample = { reads } as Sample;
   assert.equal(decoderRead(sample, reads[0]!), reads[0]);
   assert.equal(decoderRead(sample, reads[2]!), reads[1]);

@@ -3,8 +3,7 @@
     weight_ij = choose_j(score_ij + bias_ij)
 
 A bias is a function of positions (ALiBi, T5), of positions and the query (Shaw), or a tensor. It may be learned.
-A bias of -inf hides its pair as a mask would. Leading axes are aligned from the left, as those of masks are. More
-biases are in regard.attention.biases.shaw.
+A bias of -inf hides its pair as a mask would. Leading axes are aligned from the left, as those of masks are.
 """
 
 from abc import ABC, abstractmethod
@@ -68,6 +67,38 @@ class Bias(nn.Module, ABC):
 
     def __add__(self, other: "Bias") -> "Bias":
         return SumOfBiases(self, other)
+
+
+class DistanceBias(Bias):
+    """Base class of biases that depend only on the distance j - p (and the head): one number per diagonal."""
+
+    @abstractmethod
+    def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:
+        """Return the bias ([head,] ...) at these distances, position of the key minus position of the query."""
+
+    def materialize(
+        self, query: Float[Tensor, "... query query_dim"], positions: Positions
+    ) -> Float[Tensor, "1 ... query key"]:
+        """Return the bias, the same for every row of the batch."""
+        rows, keys = positions.num_rows, positions.num_keys
+        if positions.key_positions is not None or rows == 0 or keys == 0:
+            return self.at(positions.key - positions.query, query.dtype).unsqueeze(0)
+        # One number per diagonal, expanded over the rows: gradients are summed along diagonals before the table.
+        diagonals = self.at(_distances(rows, keys, positions), query.dtype)
+        return diagonals.unfold(-1, keys, 1).flip(-2).unsqueeze(0)
+
+    def diagonals(
+        self, positions: Positions, dtype: torch.dtype = torch.float32
+    ) -> Float[Tensor, "1 ... diagonal"] | None:
+        """Return one number per diagonal; None for positions other than the default ones, and for tiles."""
+        if (
+            not positions.is_aligned
+            or positions.rows is not None
+            or positions.num_queries == 0
+            or positions.num_keys == 0
+        ):
+            return None
+        return self.at(_distances(positions.num_queries, positions.num_keys, positions), dtype).unsqueeze(0)
 
 
 @final
@@ -140,6 +171,12 @@ class SumOfBiases(Bias):
         return SumOfBiases(self.left.select(index), self.right.select(index))
 
 
+def check_bias_device(name: str, tensor: Tensor, query: Tensor) -> None:
+    """Raise ValueError if a tensor of a bias is not on the query's device."""
+    if tensor.device != query.device:
+        raise ValueError(f"{name} must be on the query's device {query.device}, got {tensor.device}")
+
+
 def _one_line(bias: Bias) -> str:
     """Return the bias in one line, such as "Alibi(num_heads=4) + TensorBias(3, 5)"."""
     if isinstance(bias, SumOfBiases):
@@ -147,44 +184,6 @@ def _one_line(bias: Bias) -> str:
     return f"{type(bias).__name__}({bias.extra_repr()})"
 
 
-class DistanceBias(Bias):
-    """Base class of biases that depend only on the distance j - p (and the head): one number per diagonal."""
-
-    @abstractmethod
-    def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:
-        """Return the bias ([head,] ...) at these distances, position of the key minus position of the query."""
-
-    def materialize(
-        self, query: Float[Tensor, "... query query_dim"], positions: Positions
-    ) -> Float[Tensor, "1 ... query key"]:
-        """Return the bias, the same for every row of the batch."""
-        rows, keys = positions.num_rows, positions.num_keys
-        if positions.key_positions is not None or rows == 0 or keys == 0:
-            return self.at(positions.key - positions.query, query.dtype).unsqueeze(0)
-        # One number per diagonal, expanded over the rows: gradients are summed along diagonals before the table.
-        diagonals = self.at(_distances(rows, keys, positions), query.dtype)
-        return diagonals.unfold(-1, keys, 1).flip(-2).unsqueeze(0)
-
-    def diagonals(
-        self, positions: Positions, dtype: torch.dtype = torch.float32
-    ) -> Float[Tensor, "1 ... diagonal"] | None:
-        """Return one number per diagonal; None for positions other than the default ones, and for tiles."""
-        if (
-            not positions.is_aligned
-            or positions.rows is not None
-            or positions.num_queries == 0
-            or positions.num_keys == 0
-        ):
-            return None
-        return self.at(_distances(positions.num_queries, positions.num_keys, positions), dtype).unsqueeze(0)
-
-
 def _distances(rows: int, keys: int, positions: Positions) -> Tensor:
     """Return the distance j - p of each of the rows + keys - 1 diagonals, starting at the last row and first key."""
     return torch.arange(rows + keys - 1, device=positions.device) - (rows - 1) - positions.first
-
-
-def check_bias_device(name: str, tensor: Tensor, query: Tensor) -> None:
-    """Raise ValueError if a tensor of a bias is not on the query's device."""
-    if tensor.device != query.device:
-        raise ValueError(f"{name} must be on the query's device {query.device}, got {tensor.device}")

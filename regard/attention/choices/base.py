@@ -1,13 +1,10 @@
-"""Choices: functions from the scores of a query to its attention weights.
+"""Base class of choices, and soft attention.
 
     Soft(beta)     weight_j = exp(beta a_j) / sum_i exp(beta a_i)     softmax with inverse temperature beta
-    Hard()         weight_j = 1 for the best j, 0 for the others      (regard.attention.choices.hard)
-    Sparse(alpha)  the alpha-entmax: exact zeros, more as alpha grows (regard.attention.choices.sparse)
-    TopK(k)        Soft over the k best keys                          (regard.attention.choices.sparse)
 
 A fully masked row has zero weights with every choice: the read gives zeros and no gradient, never NaN.
 
-Source: lectures, A (soft attention: weights >= 0 that sum to one; hard attention: one key).
+Source: lectures, A (soft attention: weights >= 0 that sum to one).
 """
 
 from abc import ABC, abstractmethod

@@ -33,7 +33,7 @@ GRADIENTS = ("straight-through", "gumbel", "reinforce")
 
 @final
 class Hard(KeySelection):
-    """weight = 1 for the best key, 0 for the others. (lectures, A; see the table above)
+    """weight = 1 for the best key, 0 for the others. (lectures, A)
 
     gradient:    "straight-through", "gumbel" or "reinforce".
     temperature: T > 0 of the softmax whose gradient is used, and from which "reinforce" samples. With a small T the

@@ -1,12 +1,11 @@
-"""Sparse choices, whose weights are exactly zero for most keys.
+"""Sparse attention (alpha-entmax), whose weights are exactly zero for most keys.
 
     Sparse(alpha)   weight = argmax over distributions p of <p, a> + H_alpha(p)   alpha-entmax; alpha = 2: sparsemax
-                    weight_j = [(alpha - 1) a_j - tau]_+^(1 / (alpha - 1))    tau such that they sum to one
-    TopK(k)         weight = softmax over the k best scores, 0 for the others
+                    weight_j = [(alpha - 1) a_j - tau]_+^(1 / (alpha - 1))        tau such that they sum to one
 
 H_alpha(p) = sum_j (p_j - p_j^alpha) / (alpha (alpha - 1)) is the Tsallis entropy. As alpha tends to 1 it is Shannon's
 and the choice is softmax; at alpha = 2 it is the Gini index; as alpha grows it vanishes and the choice tends to Hard.
-With Sparse, the number of keys depends on the scores; with TopK it is fixed.
+The number of keys depends on the scores; with TopK it is fixed.
 
 Source: martins2016 (sparsemax: definition 1, algorithm 1), peters2019 (entmax: equation 10; gradient: proposition 2).
 """

@@ -1,6 +1,8 @@
-"""Top-k attention: each query reads the k keys with the largest scores.
+"""Selection of a few keys per query, and top-k attention: softmax over the k keys with the largest scores.
 
-S = the k keys with the largest a        w_j = exp(beta a_j) / sum_{i in S} exp(beta a_i), 0 outside S
+    weight_j = exp(beta a_j) / sum_{i in S} exp(beta a_i) for j in S, else 0        S: the k keys with the largest a
+
+Of equal scores, the first keys are selected.
 """
 
 from abc import abstractmethod
@@ -34,23 +36,6 @@ def best_keys(scores: Float[Tensor, "... query key"], k: int) -> Int[Tensor, "..
         rest = torch.arange(in_blocks, num_keys, device=scores.device)
         candidates = torch.cat((candidates, rest.expand(*candidates.shape[:-1], -1)), -1)
     return candidates.gather(-1, _best(scores.gather(-1, candidates), k))
-
-
-def _best(scores: Tensor, k: int) -> Tensor:
-    """Return the best keys in one round."""
-    if k == 1:
-        return scores.argmax(-1, keepdim=True)
-    if k == scores.shape[-1]:
-        return torch.arange(k, device=scores.device).expand(scores.shape)
-    top = scores.topk(k)
-    # All keys above the smallest selected score are in; of those equal to it, the first ones fill the rest.
-    edge = top.values[..., -1:]
-    above = ~(top.values <= edge)  # NaN counts as the largest, so that it shows in the output
-    count = (scores == edge).cumsum(-1, dtype=torch.int32)  # number of scores so far that equal the smallest
-    rank = torch.arange(1, k + 1, device=scores.device, dtype=torch.int32) - above.sum(-1, keepdim=True)
-    first = torch.searchsorted(count, rank.to(torch.int32).clamp(min=1))
-    first = first.clamp(max=scores.shape[-1] - 1)  # no number equals NaN
-    return torch.where(above, top.indices, first)
 
 
 class SelectedKeys(NamedTuple):
@@ -136,3 +121,20 @@ class TopK(KeySelection):
     def extra_repr(self) -> str:
         """K; beta is printed with the submodule."""
         return f"k={self.k}"
+
+
+def _best(scores: Tensor, k: int) -> Tensor:
+    """Return the best keys in one round."""
+    if k == 1:
+        return scores.argmax(-1, keepdim=True)
+    if k == scores.shape[-1]:
+        return torch.arange(k, device=scores.device).expand(scores.shape)
+    top = scores.topk(k)
+    # All keys above the smallest selected score are in; of those equal to it, the first ones fill the rest.
+    edge = top.values[..., -1:]
+    above = ~(top.values <= edge)  # NaN counts as the largest, so that it shows in the output
+    count = (scores == edge).cumsum(-1, dtype=torch.int32)  # number of scores so far that equal the smallest
+    rank = torch.arange(1, k + 1, device=scores.device, dtype=torch.int32) - above.sum(-1, keepdim=True)
+    first = torch.searchsorted(count, rank.to(torch.int32).clamp(min=1))
+    first = first.clamp(max=scores.shape[-1] - 1)  # no number equals NaN
+    return torch.where(above, top.indices, first)

@@ -44,22 +44,6 @@ def refusal(inputs: AttentionInputs) -> str | None:
     return _refusal_on_cpu(inputs) if inputs.query.device.type == "cpu" else None
 
 
-def has_compiler() -> bool:
-    """Return True if a C++ compiler is installed, which torch needs to compile for a CPU."""
-    return any(shutil.which(name) is not None for name in ("c++", "g++", "clang++"))
-
-
-def _refusal_on_cpu(inputs: AttentionInputs) -> str | None:
-    tensors = (inputs.query, inputs.keys, inputs.values)
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        return "it has no gradient on a CPU"
-    if inputs.query.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        return f"dtype {inputs.query.dtype} is not supported on a CPU"
-    if not has_compiler():
-        return "it needs a C++ compiler on a CPU"
-    return None
-
-
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Compute out = softmax(cap(scale query keys^T) + bias, over allowed keys) values, without forming the weights."""
     form, choose = inputs.form, inputs.choose
@@ -81,6 +65,22 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
         enable_gqa=grouped,
     )
     return cast("Tensor", out).reshape(*leading, *out.shape[-2:])
+
+
+def has_compiler() -> bool:
+    """Return True if a C++ compiler is installed, which torch needs to compile for a CPU."""
+    return any(shutil.which(name) is not None for name in ("c++", "g++", "clang++"))
+
+
+def _refusal_on_cpu(inputs: AttentionInputs) -> str | None:
+    tensors = (inputs.query, inputs.keys, inputs.values)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        return "it has no gradient on a CPU"
+    if inputs.query.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return f"dtype {inputs.query.dtype} is not supported on a CPU"
+    if not has_compiler():
+        return "it needs a C++ compiler on a CPU"
+    return None
 
 
 @functools.cache

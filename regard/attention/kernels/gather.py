@@ -59,6 +59,17 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     return _round_like_product(outs[0] if len(outs) == 1 else torch.cat(outs, -2))
 
 
+def queries_per_tile(inputs: AttentionInputs) -> int:
+    """Return the number of queries for which the largest tensor of a tile has at most TILE numbers."""
+    choose, form = inputs.choose, inputs.form
+    assert isinstance(choose, KeySelection)
+    num_reads = math.prod(inputs.leading)
+    num_keys, value_dim = inputs.values.shape[-2:]
+    pair_size = 1 if isinstance(form, InnerProduct) else inputs.query.shape[-1]
+    query_size = max(num_keys * pair_size, min(choose.num_selected, num_keys) * value_dim)
+    return max(1, TILE // max(1, num_reads * query_size))
+
+
 def _read_tile(inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:
     choose = inputs.choose
     assert isinstance(choose, KeySelection)
@@ -78,7 +89,7 @@ def _gather(selected: SelectedKeys, values: Tensor) -> Tensor:
     """Return sum_r weight_ir values[index_ir], by an index_select of the rows of all values."""
     *leading, num_keys, value_dim = values.shape
     first = torch.arange(math.prod(leading), device=values.device).view(*leading, 1, 1) * num_keys
-    index = selected.index + first  # (..., query, kept): leading axes of 1 broadcast
+    index = selected.index + first  # (..., query, selected): leading axes of 1 broadcast
     gathered = values.reshape(-1, value_dim).index_select(0, index.flatten()).view(*index.shape, value_dim)
     weight = selected.weight.to(values.dtype)
     out = gathered.squeeze(-2) * weight if index.shape[-1] == 1 else (weight.unsqueeze(-2) @ gathered).squeeze(-2)
@@ -117,17 +128,6 @@ def _checkpoint_tile(*, draws: bool) -> Callable[[AttentionInputs], tuple[Tensor
         return checkpoint(_read_tile, tile, use_reentrant=False, preserve_rng_state=draws)
 
     return run
-
-
-def queries_per_tile(inputs: AttentionInputs) -> int:
-    """Return the number of queries for which the largest tensor of a tile has at most TILE numbers."""
-    choose, form = inputs.choose, inputs.form
-    assert isinstance(choose, KeySelection)
-    num_reads = math.prod(inputs.leading)
-    num_keys, value_dim = inputs.values.shape[-2:]
-    pair_size = 1 if isinstance(form, InnerProduct) else inputs.query.shape[-1]
-    query_size = max(num_keys * pair_size, min(choose.num_selected, num_keys) * value_dim)
-    return max(1, TILE // max(1, num_reads * query_size))
 
 
 def _round_like_product(out: Tensor) -> Tensor:

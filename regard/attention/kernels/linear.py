@@ -1,10 +1,11 @@
 """Linear attention: the read by sums over the keys, for products of features, in linear time and memory.
 
-    out_i = phi(q_i)^T S_i / phi(q_i)^T z_i        S_i = sum_(j seen by i) phi(k_j) v_j^T        z_i = sum_j phi(k_j)
+    out_i = phi(q_i)^T S_i / phi(q_i)^T z_i        S_i = sum_j phi(k_j) v_j^T        z_i = sum_j phi(k_j)
 
-If every query sees the same keys there is one S. Causal reads are split into chunks of queries: S of the keys before a
-chunk, and products of pairs inside it; S is stored per chunk, never per query. An exported causal read has a fixed
-length or one that is `64 * torch.export.Dim("chunks", min=2)`; the kernel "reference" exports with any.
+Sums are over the keys j that query i may attend to; if these are the same for every query, there is one S. Causal
+reads are split into chunks of queries: S of the keys before a chunk, and products of pairs inside it; S is stored per
+chunk, never per query. An exported causal read has a fixed length or one that is `64 * torch.export.Dim("chunks",
+min=2)`; the kernel "reference" exports with any.
 
 Source: katharopoulos2020, sections 3.2 and 3.3; by chunks hua2022, section 3.3.
 """
@@ -57,12 +58,12 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
 
 def _read(inputs: AttentionInputs) -> Tensor:
     is_causal, rest = _split(inputs.mask, inputs.positions)
-    seen = None if rest is None else inputs._replace(mask=rest).allowed_pairs()
-    if seen is not None and inputs.group > 1 and seen.shape[-3] > 1:  # the mask differs between query heads
+    allowed = None if rest is None else inputs._replace(mask=rest).allowed_pairs()
+    if allowed is not None and inputs.group > 1 and allowed.shape[-3] > 1:  # the mask differs between query heads
         inputs = inputs.repeat_heads()
     query, keys, values = widen(inputs.query), widen(inputs.keys), widen(inputs.values)
-    if seen is not None:
-        keys = zero_hidden_keys(keys, seen)
+    if allowed is not None:
+        keys = zero_hidden_keys(keys, allowed)
     if not is_causal:
         return read_sums(query, *summarize(keys, values), group=inputs.group)
     return _causal(query, keys, values, group=inputs.group)
@@ -114,7 +115,7 @@ def _chunks(tensor: Tensor) -> Tensor:
     time = tensor.shape[-2]
     count = (time + CHUNK - 1) // CHUNK
     padding = count * CHUNK - time
-    if torch.compiler.is_compiling() or padding:  # the compiler does not know whether the length is a multiple
+    if torch.compiler.is_compiling() or padding:  # the compiler cannot tell if the length is a multiple
         tensor = torch.nn.functional.pad(tensor, (0, 0, 0, padding))
     return tensor.unflatten(-2, (count, CHUNK))
 

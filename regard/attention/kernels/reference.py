@@ -36,15 +36,6 @@ def masked_scores(inputs: AttentionInputs) -> tuple[Float[Tensor, "... query key
         return _with_bias(wide, _compare(wide) if scores is None else scores)
 
 
-def _with_bias(inputs: AttentionInputs, scores: Tensor) -> tuple[Tensor, Tensor | None]:
-    bias = inputs.bias_tensor()
-    allowed = inputs.allowed_pairs(bias)
-    if bias is not None:
-        assert allowed is not None
-        scores = scores + bias.masked_fill(~allowed, 0.0)
-    return scores, allowed
-
-
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Return sum_j weight_ij value_j."""
     half, weights_ = half_dtype(inputs), inputs.choose.weights(*masked_scores(inputs))
@@ -52,6 +43,25 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
         return _weighted_sum(weights_, inputs.values, inputs.group)
     with torch.autocast(inputs.query.device.type, enabled=False):
         return _weighted_sum(widen(weights_), widen(inputs.values), inputs.group).to(half)
+
+
+def fold(tensor: Shaped[Tensor, "..."], group: int) -> Shaped[Tensor, "..."]:
+    """Fold query heads that share a head of the memory, (..., head, query, size), into its queries."""
+    return tensor.unflatten(-3, (-1, group)).flatten(-3, -2)  # (..., memory head, group * query, size)
+
+
+def unfold(tensor: Shaped[Tensor, "..."], group: int) -> Shaped[Tensor, "..."]:
+    """Undo `fold`."""
+    return tensor.unflatten(-2, (group, -1)).flatten(-4, -3)  # (..., head, query, size)
+
+
+def _with_bias(inputs: AttentionInputs, scores: Tensor) -> tuple[Tensor, Tensor | None]:
+    bias = inputs.bias_tensor()
+    allowed = inputs.allowed_pairs(bias)
+    if bias is not None:
+        assert allowed is not None
+        scores = scores + bias.masked_fill(~allowed, 0.0)
+    return scores, allowed
 
 
 def _weighted_sum(weights_: Tensor, values: Tensor, group: int) -> Tensor:
@@ -68,13 +78,3 @@ def _compare(inputs: AttentionInputs) -> Tensor:
     if inputs.score.num_heads is not None:  # the score differs between heads
         return inputs.score.compare(inputs.query, inputs.repeat_heads().keys)
     return unfold(inputs.score.compare(fold(inputs.query, group), inputs.keys), group)
-
-
-def fold(tensor: Shaped[Tensor, "..."], group: int) -> Shaped[Tensor, "..."]:
-    """Fold query heads that share a head of the memory, (..., head, query, size), into its queries."""
-    return tensor.unflatten(-3, (-1, group)).flatten(-3, -2)  # (..., memory head, group * query, size)
-
-
-def unfold(tensor: Shaped[Tensor, "..."], group: int) -> Shaped[Tensor, "..."]:
-    """Undo `fold`."""
-    return tensor.unflatten(-2, (group, -1)).flatten(-4, -3)  # (..., head, query, size)

@@ -61,39 +61,6 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     return out if fully_masked is None else out.masked_fill(fully_masked, 0.0)
 
 
-def _is_plainly_causal(inputs: AttentionInputs) -> bool:
-    # One query at the end of its past sees all of it; torch aligns is_causal to the top left, which is the same as
-    # ours only when there are as many queries as keys.
-    positions = inputs.positions
-    whole = positions.is_aligned and positions.rows is None
-    return isinstance(inputs.mask, Causal) and whole and positions.num_queries in (1, positions.num_keys)
-
-
-def _with_bias(
-    dtype: torch.dtype, finite: Tensor | None, allowed: Tensor | None, beta: float | Tensor
-) -> Tensor | None:
-    """Return mask and bias as the one tensor that torch adds after scaling; beta multiplies the bias too."""
-    if finite is None or allowed is None:
-        return allowed
-    return (finite.to(dtype) * beta).masked_fill(~allowed, float("-inf")).to(dtype)
-
-
-def _attend(inputs: AttentionInputs, query: Tensor, *, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
-    # torch's fused kernels want (batch, head, ..., dim); a read without heads has one.
-    query, keys, values = expand_leading(inputs, query, grouped=True)
-    num_added = max(0, 4 - query.dim())
-    for _ in range(num_added):
-        query, keys, values = (x.unsqueeze(-3) for x in (query, keys, values))
-        mask = None if mask is None else mask.unsqueeze(-3)
-    grouped = inputs.group > 1
-    out = scaled_dot_product_attention(
-        query, keys, values, attn_mask=mask, is_causal=is_causal, scale=scale, enable_gqa=grouped
-    )
-    for _ in range(num_added):
-        out = out.squeeze(-3)
-    return out
-
-
 def expand_leading(inputs: AttentionInputs, query: Tensor, *, grouped: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """Return query, keys and values with the same leading axes, expanded only where they differ, as that costs time.
 
@@ -110,3 +77,36 @@ def expand_leading(inputs: AttentionInputs, query: Tensor, *, grouped: bool = Fa
     memory_leading = (*leading[:-1], keys.shape[-3]) if inputs.group > 1 else leading
     query = query.expand(*leading, *query.shape[-2:])
     return query, keys.expand(*memory_leading, *keys.shape[-2:]), values.expand(*memory_leading, *values.shape[-2:])
+
+
+def _is_plainly_causal(inputs: AttentionInputs) -> bool:
+    # A single query at the last position attends to all keys; torch aligns is_causal to the top left, which equals our
+    # alignment only if there are as many queries as keys.
+    positions = inputs.positions
+    whole = positions.is_aligned and positions.rows is None
+    return isinstance(inputs.mask, Causal) and whole and positions.num_queries in (1, positions.num_keys)
+
+
+def _with_bias(
+    dtype: torch.dtype, finite: Tensor | None, allowed: Tensor | None, beta: float | Tensor
+) -> Tensor | None:
+    """Return mask and bias as the one tensor that torch adds after scaling; beta multiplies the bias too."""
+    if finite is None or allowed is None:
+        return allowed
+    return (finite.to(dtype) * beta).masked_fill(~allowed, float("-inf")).to(dtype)
+
+
+def _attend(inputs: AttentionInputs, query: Tensor, *, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
+    # torch's fused kernels need (batch, head, ..., dim); a read without heads gets an axis of size 1.
+    query, keys, values = expand_leading(inputs, query, grouped=True)
+    num_added = max(0, 4 - query.dim())
+    for _ in range(num_added):
+        query, keys, values = (x.unsqueeze(-3) for x in (query, keys, values))
+        mask = None if mask is None else mask.unsqueeze(-3)
+    grouped = inputs.group > 1
+    out = scaled_dot_product_attention(
+        query, keys, values, attn_mask=mask, is_causal=is_causal, scale=scale, enable_gqa=grouped
+    )
+    for _ in range(num_added):
+        out = out.squeeze(-3)
+    return out

@@ -69,6 +69,13 @@ def choose(name: str, inputs: AttentionInputs) -> str:
     return name
 
 
+def kernels() -> str:
+    """Return a description of the kernels, of those unavailable on this machine, and of the table for "auto"."""
+    assert __doc__ is not None
+    lines = [f"{name:10} {_summary(module)}{_unavailable_note(name)}" for name, module in KERNELS.items()]
+    return "\n".join([*lines, "", __doc__.strip()])
+
+
 def _auto(inputs: AttentionInputs) -> str:
     """Return the name of the kernel by the table, line by line."""
     name = _by_form(inputs) if isinstance(inputs.choose, Soft) else _by_choice(inputs)
@@ -98,13 +105,6 @@ def _num_weights(inputs: AttentionInputs) -> int:
 
 def _by_choice(inputs: AttentionInputs) -> str:
     return next((name for name in ("gather", "linear") if KERNELS[name].refusal(inputs) is None), "reference")
-
-
-def kernels() -> str:
-    """Return a description of the kernels, of those unavailable on this machine, and of the table for "auto"."""
-    assert __doc__ is not None
-    lines = [f"{name:10} {_summary(module)}{_unavailable_note(name)}" for name, module in KERNELS.items()]
-    return "\n".join([*lines, "", __doc__.strip()])
 
 
 def _summary(module: ModuleType) -> str:

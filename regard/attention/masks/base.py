@@ -1,12 +1,12 @@
-"""Attention masks. True = may attend, everywhere in this library (as in scaled_dot_product_attention).
+"""Base class of attention masks, masks from tensors (`dense`), and combinations of masks.
 
-    causal()            query i of m attends to key j of n    iff  j <= i + (n - m)     (aligned to the bottom right)
-    padding(lengths)    queries of row b attend to key j      iff  j < lengths[b]
-    dense(tensor)       a boolean tensor
+    dense(tensor)     True = may attend, everywhere in this library (as in scaled_dot_product_attention)
+    a & b             allowed by both
+    a | b             allowed by either
+    ~a                allowed where a does not allow
 
-Masks are immutable objects that combine with `&`, `|` and `~`; a tensor is only created when a kernel needs it. A
-floating-point bias that is added to scores is a different type and a different argument. More masks are in
-regard.attention.masks.random_blocks.
+Masks are immutable objects; a tensor is only created when a kernel needs it. A floating-point bias that is added to
+scores is a different type and a different argument.
 
 Leading axes are aligned from the left. A read has leading axes (batch,) or (batch, head), ...; a mask with fewer
 leading axes broadcasts over the others: `padding(lengths)` with lengths (batch,) fits (batch, query, key) and
@@ -202,14 +202,6 @@ def dense(tensor: Tensor) -> Mask:
     return Dense(tensor)
 
 
-def _check_mask(mask: Mask) -> Mask:
-    if not isinstance(mask, Mask):
-        raise TypeError(
-            f"a mask can only be combined with a Mask, got {type(mask).__name__}; wrap tensors in regard.dense"
-        )
-    return mask
-
-
 def split_interval(mask: Mask | None, positions: Positions) -> tuple[Interval | None, Mask | None]:
     """Split a mask into a range of keys and the rest, which a kernel must check pair by pair; each may be None."""
     if mask is None:
@@ -230,3 +222,11 @@ def split_interval(mask: Mask | None, positions: Positions) -> tuple[Interval | 
 def may_lack_own_key(positions: Positions) -> bool:
     """Return True if a query may have no key at its own position."""
     return not positions.is_aligned or positions.num_queries > positions.num_keys
+
+
+def _check_mask(mask: Mask) -> Mask:
+    if not isinstance(mask, Mask):
+        raise TypeError(
+            f"a mask can only be combined with a Mask, got {type(mask).__name__}; wrap tensors in regard.dense"
+        )
+    return mask

@@ -1,4 +1,4 @@
-"""Causal mask: a query sees the keys up to its own position."""
+"""Causal mask: each query attends to the keys up to its own position."""
 
 from typing import final
 
@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.attention.axes import Rule, make_lookup
-from regard.attention.masks.base import Interval, Mask
+from regard.attention.masks.base import Interval, Mask, may_lack_own_key
 from regard.attention.positions import Positions
 
 
@@ -38,8 +38,8 @@ class Causal(Mask):
         return self
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
-        """Return True unless every query is at or after the first key."""
-        return not positions.is_aligned or positions.num_queries > positions.num_keys
+        """Return False if every query has a key at its own position, which it attends to."""
+        return may_lack_own_key(positions)
 
     def __repr__(self) -> str:
         return "causal()"

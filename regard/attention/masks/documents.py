@@ -1,4 +1,4 @@
-"""Document mask: queries see keys of the same document, for several documents packed into one row."""
+"""Document mask: queries attend to keys of their own document, for several documents packed into one row."""
 
 from collections.abc import Sequence
 from typing import final

@@ -1,4 +1,4 @@
-"""Padding mask: each row of the batch sees its first `length` keys. `Padded` is a batch with its lengths."""
+"""Padding mask: the queries of row b attend to its first lengths[b] keys. `Padded` is a batch with its lengths."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, final

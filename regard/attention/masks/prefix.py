@@ -1,4 +1,4 @@
-"""Prefix mask: every query sees a prefix, and the rest causally (prefix language models, raffel2020)."""
+"""Prefix-LM mask: every query attends to the prefix, and causally to the rest (prefix language models, raffel2020)."""
 
 from collections.abc import Sequence
 from typing import final

@@ -1,4 +1,4 @@
-"""Random block mask: each block of queries sees a few random blocks of keys (zaheer2020)."""
+"""Random-block mask: each block of queries attends to a few random blocks of keys (zaheer2020)."""
 
 from typing import final
 
@@ -10,6 +10,8 @@ from regard.attention.axes import Rule, make_lookup
 from regard.attention.checks import check_integer
 from regard.attention.masks.base import Mask
 from regard.attention.positions import Positions
+
+_WORD = 2**32 - 1
 
 
 @final
@@ -84,9 +86,6 @@ def random_blocks(block: int, per_query: int, *, seed: int, length: int | None =
     if seed > _WORD:
         raise ValueError(f"seed must be below 2^32, got {seed}")
     return RandomBlocks(block, per_query, seed=seed, length=length)
-
-
-_WORD = 2**32 - 1
 
 
 def _hash(word: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Mask of the filled slots of a memory of fixed size."""
+"""Valid-slot mask: the filled slots of a memory of fixed size."""
 
 from typing import final
 

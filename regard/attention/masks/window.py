@@ -1,4 +1,4 @@
-"""Window mask: a query sees the keys at most some positions before and after its own (local attention, beltagy2020)."""
+"""Sliding-window mask: each query attends to keys near its own position (local attention, beltagy2020)."""
 
 from typing import final
 

@@ -1,10 +1,9 @@
-"""Memory: the key-value pairs that queries read, and the interface of key-value caches.
+"""Interface of memories, the key-value pairs that queries read.
 
     (k_1, v_1) ... (k_n, v_n)      keys (..., n, d_k)      values (..., n, d_v)
 
 A memory is immutable: it is an argument and a result, never stored on a module. For a fixed memory (encoder states),
 `map_keys_with(score)` maps the keys once; for a growing one (the past of a decoder), `extend` returns a longer memory.
-Other key-value caches are in regard.attention.memory.slots (fixed size), sliding (the last pairs) and quantized (int8).
 
 Source: lectures, A (attention as reading a memory).
 """
@@ -21,7 +20,7 @@ from regard.attention.positions import Positions
 from regard.attention.scores import Score
 
 KernelCache = dict[str, object]
-"""What kernels computed from the keys of one memory for later reads, by name of the kernel."""
+"""Results that kernels computed from the keys of one memory, cached for later reads by name of the kernel."""
 
 
 class KeyValueCache(ABC):

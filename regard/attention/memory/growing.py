@@ -1,4 +1,4 @@
-"""Memory of key-value pairs; a growing one keeps spare capacity, so that extending it copies only the new pairs."""
+"""Memory of key-value pairs, fixed or growing: buffers are preallocated, so that `extend` copies only the new pairs."""
 
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self, final

@@ -1,4 +1,4 @@
-"""Linear attention: with scores that are products of features, the memory reduces to sums of a fixed size.
+"""State of linear attention: with scores that are products of features, a memory reduces to sums of a fixed size.
 
     score_ij  = <phi(q_i), phi(k_j)> >= 0                            any of regard.attention.scores.features
     weight_ij = score_ij / sum_l score_il                            Proportional: over the keys that the mask allows

@@ -1,4 +1,9 @@
-"""Ring memory: preallocated slots that keep the last pairs, the oldest overwritten first."""
+"""Ring-buffer key-value cache: preallocated slots for the last pairs, of which each new pair overwrites the oldest.
+
+    pair p is in slot p mod C        C = window + most - 1 slots
+
+Source: beltagy2020, section 3.1 (sliding window).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Slots of a memory of fixed size: preallocated keys and values, of which some are filled."""
+"""Base class of key-value caches of fixed size: preallocated slots for keys and values, of which some are filled."""
 
 from abc import abstractmethod
 from collections.abc import Sequence

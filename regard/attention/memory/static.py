@@ -1,4 +1,4 @@
-"""Static memory: preallocated slots, filled in order, with a capacity that does not grow."""
+"""Static key-value cache: preallocated slots that are filled in order, with a fixed capacity."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,10 +1,10 @@
 """Additive scores: a feed-forward network with one hidden layer compares query and key.
 
-    Additive        v . tanh(W q + U k)
+    Additive        v . tanh(W_q q + W_k k)
     Concat          v . tanh(W [q; k])
     BareAdditive    v . tanh(q + k), for queries and keys that are mapped already
 
-Source: bahdanau2015, appendix A.1.2; luong2015.
+Source: lectures, A; bahdanau2015, appendix A.1.2; luong2015, section 3.1 ("concat").
 """
 
 import math
@@ -19,10 +19,10 @@ from regard.attention.scores.base import (
     LinearMaps,
     Score,
     TanhSum,
-    head_axes,
     apply_weight,
     check_heads,
     check_sizes,
+    head_axes,
     init_uniform,
 )
 

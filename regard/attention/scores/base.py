@@ -1,11 +1,6 @@
-"""Scores: functions of a query and a key that measure how well they match.
+"""Base classes of scores, the formulas that fused kernels support, and parts that several scores share.
 
-    Dot            <q, k>                                  dot product; q and k of equal size
-    ScaledDot      <q, k> / sqrt(d)                        scaled dot product
-    General        <W_q q, W_k k>                          Luong's general score ("option 2")
-    Additive       v . tanh(W_q q + W_k k)                 Bahdanau's additive score, an MLP on [q; k] ("option 1")
-    Concat         v . tanh(W [q; k])                      the same, with both maps in one matrix
-    BareAdditive   v . tanh(q + k)                         the same, for vectors that are mapped already
+    score(q, k) = compare(map_query(q), map_keys(k))
 
 A score has two parts, so that the keys of a memory are mapped only once, however many queries read it: `map_query`
 and `map_keys` project both into a common space, `compare` scores every pair there.
@@ -14,8 +9,7 @@ Scores with parameters may have them per head: num_heads=l gives every parameter
 (..., head, query, query_dim) and keys (..., head, key, key_dim). A memory that all heads share has one head, or
 key_heads of them (a divisor of l: grouped queries), each with a key map of its own.
 
-Source: lectures, A; Additive bahdanau2015 (appendix A.1.2), Dot, General and Concat luong2015 (section 3.1),
-ScaledDot vaswani2017 (section 3.2.1). More scores are in regard.attention.scores.soft_cap.
+Source: lectures, A.
 """
 
 import math

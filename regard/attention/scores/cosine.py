@@ -1,4 +1,9 @@
-"""Cosine score: the inner product of unit vectors, times a learned or given factor (graves2014)."""
+"""Cosine score: the inner product of normalized vectors.
+
+    <q, k> / (|q| |k|)
+
+Source: graves2014.
+"""
 
 from typing import final
 

@@ -1,10 +1,10 @@
 """Scores by inner products: dot, scaled dot and general.
 
-    Dot          q . k
-    ScaledDot    q . k / sqrt(d)
-    General      q W k^T
+    Dot          <q, k>
+    ScaledDot    <q, k> / sqrt(d)
+    General      <W_q q, W_k k>
 
-Source: luong2015; vaswani2017, section 3.2.1.
+Source: lectures, A; luong2015, section 3.1; vaswani2017, section 3.2.1.
 """
 
 import math

@@ -1,4 +1,9 @@
-"""Location score: a function of the query alone gives a score for each key position (luong2015)."""
+"""Location-based score: a score for each key position, computed from the query alone.
+
+    score_j = (W q)_j
+
+Source: luong2015, equation 8.
+"""
 
 from typing import final
 
@@ -6,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.scores.base import Score, apply_weight, init_uniform
+from regard.attention.scores.base import Score, apply_weight, head_axes, init_uniform
 
 
 @final
@@ -24,7 +29,7 @@ class Location(Score):
             if size < 1:
                 raise ValueError(f"{name} of Location must be at least 1, got {size}")
         self.num_heads = num_heads
-        self.weight = nn.Parameter(init_uniform(*(() if num_heads is None else (num_heads,)), max_keys, query_dim))
+        self.weight = nn.Parameter(init_uniform(*head_axes(num_heads), max_keys, query_dim))
 
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query max_keys"]:
         """Return W q, the scores of all positions."""

@@ -1,4 +1,9 @@
-"""Soft cap: scores squashed by tanh into (-cap, cap), as in Gemma 2."""
+"""Soft cap: scores limited to (-cap, cap) by tanh, as in Gemma 2.
+
+    cap tanh(score / cap)
+
+Source: gemma2024.
+"""
 
 from typing import final
 

@@ -3,8 +3,8 @@
     "vendredi 1er mars 2019"  ->  "2019-03-01"        "  2019. MARCIUS 1., pentek "  ->  "2019-03-01"
 
 An example is a pure function of (seed, split, epoch, index): nothing is stored, and the order of calls does not
-matter. The splits are disjoint in their dates (a hash of the ISO form assigns each date to one split), so the model
-has seen no test date. Validation and test examples depend on the index only: runs with different seeds are evaluated
+matter. The splits are disjoint in their dates (a hash of the ISO form assigns each date to one split), so no test
+date occurs in training. Validation and test examples depend on the index only: runs with different seeds are evaluated
 on the same examples.
 
 Without the language, a date can be ambiguous: "3 listopada 2019" is October in Croatian, November in Polish.
@@ -120,7 +120,7 @@ class DatesDataset:
         """Return example number `index` of a split. Seed and epoch are used for `train` only."""
         if index < 0 or epoch < 0:
             raise ValueError(f"`index` and `epoch` must be at least 0, got {index} and {epoch}")
-        days = self._days[split] if split in self._days else _refuse(split)
+        days = self._days[split] if split in self._days else _raise_unknown_split(split)
         key = f"train {self.seed} {epoch} {index}" if split == "train" else f"{split} {index}"
         day_draw, locale_draw, pattern_draw, digits, case, space, kind, position = _draw(key)
         day = days[day_draw * len(days) // _RANGE]
@@ -130,16 +130,16 @@ class DatesDataset:
         text = spelling.format(day)
         if locale.digits and digits < self.config.native_digits * _RANGE:
             text = text.translate(locale.digits)
-        if case < self.config.stray_case * _RANGE:
+        if case < self.config.case_noise * _RANGE:
             text = _change_case(text, kind=kind)
-        if space < self.config.stray_space * _RANGE:
+        if space < self.config.space_noise * _RANGE:
             text = _add_space(text, position=position)
         return DateExample(text, day.iso, locale.locale, spelling.pattern)
 
     def examples(self, split: str, *, epoch: int = 0) -> list[DateExample]:
         """Return all examples of a split: those of one training epoch, or the fixed ones of `val` or `test`."""
         sizes = {"train": self.config.epoch_size, "val": self.config.val_size, "test": self.config.test_size}
-        size = sizes[split] if split in sizes else _refuse(split)
+        size = sizes[split] if split in sizes else _raise_unknown_split(split)
         return [self.example(split, epoch=epoch, index=index) for index in range(size)]
 
     def texts_of_year(self, year: int) -> Iterator[DateText]:
@@ -270,5 +270,5 @@ def _ambiguity(text: str, items: list[DateText], total: float) -> Ambiguity:
     return Ambiguity(text, sum(mass[iso] for iso in order[1:]) / total, readings)
 
 
-def _refuse(split: str) -> NoReturn:
+def _raise_unknown_split(split: str) -> NoReturn:
     raise ValueError(f"`split` must be one of train, val, test, got {split!r}")

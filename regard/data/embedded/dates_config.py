@@ -42,10 +42,10 @@ class DatesConfig:
     test_size: Annotated[int, Range(1, 1_000_000)] = 2_000
     """Number of test examples, the same for every seed."""
 
-    stray_case: Fraction = 0.4
+    case_noise: Fraction = 0.4
     """Fraction of the examples in lower case, upper case or title case."""
 
-    stray_space: Fraction = 0.2
+    space_noise: Fraction = 0.2
     """Fraction of the examples with superfluous spaces before, after or between words."""
 
     native_digits: Fraction = 0.5

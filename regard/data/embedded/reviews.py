@@ -1,4 +1,4 @@
-"""Synthetic reviews, the default data of the recipe.
+"""Synthetic reviews, the default data of the recipe `reviews`.
 
     the plot was never dull and i loved every minute     ->  positive: "never" negates "dull"
 

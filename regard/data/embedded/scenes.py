@@ -133,9 +133,9 @@ class SceneDataset:
     def epoch(self, number: int) -> range:
         """Return the indices of the scenes of an epoch: new ones in each epoch of training, else always the same."""
         if self.split != "train":
-            count = self.config.test_scenes
+            count = self.config.test_size
             return range(count if self.split == "test" else -(-count // 2))
-        return range(number * self.config.scenes, (number + 1) * self.config.scenes)
+        return range(number * self.config.epoch_size, (number + 1) * self.config.epoch_size)
 
     def left_out(self) -> tuple[str, ...]:
         """Return notices about skipped images, a line each."""
@@ -145,15 +145,15 @@ class SceneDataset:
         """Return a scene: a pure function of (seed, split, index)."""
         config, num_cells = self.config, self.config.rows * self.config.columns
         stream = np.random.PCG64(np.random.SeedSequence((self.seed, _SPLITS[self.split], index)))
-        count_draw, *draws = (int(number) for number in stream.random_raw(2 + 3 * config.most + num_cells))
-        count = 1 + count_draw % config.most
+        count_draw, *draws = (int(number) for number in stream.random_raw(2 + 3 * config.max_items + num_cells))
+        count = 1 + count_draw % config.max_items
         text_draw, cells = draws[0], np.argsort(draws[-num_cells:], kind="stable")[:count].tolist()
         classes: list[int] = []
-        for same_draw, class_draw in zip(draws[1 : count + 1], draws[config.most + 1 :], strict=False):
+        for same_draw, class_draw in zip(draws[1 : count + 1], draws[config.max_items + 1 :], strict=False):
             is_same = bool(classes) and same_draw % 3 == 0
             classes.append(classes[0] if is_same else self._classes[class_draw % len(self._classes)])
         items, images = [NOTHING] * num_cells, [NOTHING] * num_cells
-        for cell, number, image_draw in zip(cells, classes, draws[2 * config.most + 1 :], strict=False):
+        for cell, number, image_draw in zip(cells, classes, draws[2 * config.max_items + 1 :], strict=False):
             items[cell] = number
             images[cell] = int(self._of_class[number][image_draw % len(self._of_class[number])])
         relation = _relation(cells[0], cells[1], config.columns) if count == 2 and classes[0] != classes[1] else None
@@ -267,7 +267,7 @@ def load_test_canvases(
 
 def make_scenes(images: ImageDataset, labels: Labels, config: ScenesConfig, *, seed: int, split: Split) -> SceneDataset:
     """Compose scenes of images, whose classes must be in `labels`."""
-    location = {"where": images.where, "origin": images.origin, "what": ("class", "image")}
+    location = {"where": images.where, "origin": images.origin, "nouns": ("class", "image")}
     keep, numbers = labels.encode(images.labels, config.on_bad, **location)
     if len(keep) < len(images):
         unknown = [
@@ -326,12 +326,6 @@ def read_captions(
     return CaptionDataset(np.stack(pixels), tuple(texts), str(path), tuple(skipped))
 
 
-def _shape(image: NDArray[np.uint8]) -> tuple[int, int, int]:
-    """Return (channels, height, width)."""
-    channels, height, width = image.shape
-    return channels, height, width
-
-
 def _read_matching_captions(path: str | Path, config: ScenesConfig, shape: tuple[int, int, int]) -> CaptionDataset:
     if not is_caption_file(path):
         raise UserError(f"{path}: expected FILE.tsv or FILE.jsonl of images with texts, as in training.")
@@ -350,8 +344,14 @@ def _split_captions(captions: CaptionDataset, share: float, seed: int) -> tuple[
         return CaptionDataset(captions.pixels[index], tuple(captions.texts[i] for i in index), origin)
 
     return replace(part(order[:cut], captions.origin), skipped=captions.skipped), part(
-        order[cut:], f"{captions.origin}, kept for validation"
+        order[cut:], f"{captions.origin}, held out for validation"
     )
+
+
+def _shape(image: NDArray[np.uint8]) -> tuple[int, int, int]:
+    """Return (channels, height, width)."""
+    channels, height, width = image.shape
+    return channels, height, width
 
 
 def _relation(first: int, second: int, columns: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Synthetic images of circles, squares and triangles on a noisy background, the default data of the recipe."""
+"""Synthetic images of circles, squares and triangles on a noisy background, the default data of the recipe `boxes`."""
 
 import numpy as np
 from PIL import Image, ImageDraw

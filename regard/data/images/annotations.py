@@ -40,12 +40,12 @@ class SkippedItems:
 
     @contextmanager
     def catch_errors(self) -> Generator[None, None, None]:
-        """Record a UserError raised in this block and go on; with on_bad = error, raise it with a hint."""
+        """Record a UserError raised in this block and continue; with on_bad = error, raise it with a hint."""
         try:
             yield
         except UserError as error:
             if self.on_bad == "error":
-                raise UserError(f"{error} With `on_bad` = skip, it is left out and counted.") from error
+                raise UserError(f"{error} With --data.on-bad skip, it is left out and counted.") from error
             self.reasons.append(str(error))
 
 

@@ -113,6 +113,21 @@ def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig)
     )
 
 
+def rotate_boxes(boxes: NDArray[np.float64], image: UprightImage) -> NDArray[np.float64]:
+    """Convert boxes (boxes, 4) of an image as stored to boxes of the upright image.
+
+        x, y, width, height -> y, x, height, width, mirrored in x for orientations 6 and 7, in y for 7 and 8
+
+    image: the image, whose EXIF orientation exchanges width and height (5 to 8).
+    """
+    rotated = boxes[:, [1, 0, 3, 2]].copy()
+    if image.orientation in (6, 7):
+        rotated[:, 0] = image.image.width - rotated[:, 0] - rotated[:, 2]
+    if image.orientation in (7, 8):
+        rotated[:, 1] = image.image.height - rotated[:, 1] - rotated[:, 3]
+    return rotated
+
+
 def _default_sources(path: Path) -> list[ImageFiles]:
     """Find the images of a file of boxes if no folder is given: a folder or tar beside it, then its own folder."""
     stem = path.name.split(".")[0]
@@ -143,21 +158,6 @@ def _open(
             return item, source, upright, ""
         return replace(item, boxes=rotate_boxes(item.boxes, image)), source, upright, _ROTATED
     return None
-
-
-def rotate_boxes(boxes: NDArray[np.float64], image: UprightImage) -> NDArray[np.float64]:
-    """Convert boxes (boxes, 4) of an image as stored to boxes of the upright image.
-
-        x, y, width, height -> y, x, height, width, mirrored in x for orientations 6 and 7, in y for 7 and 8
-
-    image: the image, whose EXIF orientation exchanges width and height (5 to 8).
-    """
-    rotated = boxes[:, [1, 0, 3, 2]].copy()
-    if image.orientation in (6, 7):
-        rotated[:, 0] = image.image.width - rotated[:, 0] - rotated[:, 2]
-    if image.orientation in (7, 8):
-        rotated[:, 1] = image.image.height - rotated[:, 1] - rotated[:, 3]
-    return rotated
 
 
 def _clip(item: AnnotatedImage, size: tuple[int, int], skipped: SkippedItems) -> AnnotatedImage:

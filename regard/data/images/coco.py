@@ -71,16 +71,16 @@ def read_coco(path: Path, skipped: SkippedItems) -> list[AnnotatedImage]:
     ]
 
 
-def _by_id(path: Path, what: str, rows: list[Any], keys: tuple[str, ...]) -> dict[Id, tuple[dict[str, Any], str]]:
+def _by_id(path: Path, noun: str, rows: list[Any], keys: tuple[str, ...]) -> dict[Id, tuple[dict[str, Any], str]]:
     """Return the objects of a list and their locations, by id. The first of `keys` is required."""
     objects: dict[Id, tuple[dict[str, Any], str]] = {}
     for number, row in enumerate(rows, start=1):
-        where = f"{path}, {what} {number}"
+        where = f"{path}, {noun} {number}"
         if not isinstance(row, dict) or not {"id", keys[0]} <= set(row):
             raise UserError(f"{where}: expected an object with id and {keys[0]}, got {repr(row)[:_SHOWN]}.")
         key = _id(row["id"], "id", where)
         if key in objects and [row.get(name) for name in keys] != [objects[key][0].get(name) for name in keys]:
-            raise UserError(f"{where}: the id {key!r} is already used by another {what}.")
+            raise UserError(f"{where}: the id {key!r} is already used by another {noun}.")
         objects.setdefault(key, (row, where))
     return objects
 
@@ -92,16 +92,16 @@ def _ids(annotation: object, where: str) -> tuple[Id, Id]:
     return _id(annotation["image_id"], "image_id", where), _id(annotation["category_id"], "category_id", where)
 
 
-def _check_known(what: str, key: Id, known: Mapping[Id, object], where: str) -> None:
+def _check_known(noun: str, key: Id, known: Mapping[Id, object], where: str) -> None:
     if key in known:
         return
     other = str(key) if isinstance(key, int) else int(key) if key.isascii() and key.isdecimal() else None
     if other is not None and other in known:
         raise UserError(
-            f"{where}: there is no {what} with id {key!r}, only {other!r}: a number and a string are different ids."
+            f"{where}: there is no {noun} with id {key!r}, only {other!r}: a number and a string are different ids."
         )
-    shown = f"; known are {', '.join(map(str, list(known.values())[:20]))}" if what == "category" else ""
-    raise UserError(f"{where}: there is no {what} with id {key!r}{shown}.")
+    shown = f"; known are {', '.join(map(str, list(known.values())[:20]))}" if noun == "category" else ""
+    raise UserError(f"{where}: there is no {noun} with id {key!r}{shown}.")
 
 
 def _id(value: object, name: str, where: str) -> Id:

@@ -103,6 +103,29 @@ def read_images(path: str | Path, config: ImagesConfig, shape: tuple[int, int, i
     return _from_idx(path, config, shape)
 
 
+def read_image_array(
+    file: Path, config: ImagesConfig, shape: tuple[int, int, int] | None, where: str = ""
+) -> NDArray[np.uint8]:
+    """Read an image file as an array (channels, height, width), which must have `shape` if it is given.
+
+    where:  location of the reference to the file, for messages.
+    Raises: UserError naming both.
+    """
+    upright = read_image(file, where)
+    image = upright.image
+    channels = shape[0] if shape else _channels(image, config)
+    converted = image.convert("L" if channels == 1 else "RGB")
+    if config.size is not None:
+        converted = converted.resize((config.size, config.size), Image.Resampling.BILINEAR)
+    array = np.atleast_3d(np.array(converted, np.uint8)).transpose(2, 0, 1)
+    if shape and array.shape != shape:
+        size = f"{upright.describe_size()} pixels" if config.size is None else f"{config.size} x {config.size} pixels"
+        sizes = f"{size}, but the images before it have {shape[2]} x {shape[1]}"
+        name = f"{where}: {file}" if where else str(file)
+        raise UserError(f"{name}: has {sizes}: set --data.size to resize all images.")
+    return array
+
+
 def split_validation(images: ImageDataset, share: float, *, seed: int = 0) -> tuple[ImageDataset, ImageDataset]:
     """Split off the last `share` of the images for validation, in order, or (seed other than 0) at random."""
     cut = len(images) - max(1, round(len(images) * share))
@@ -112,7 +135,9 @@ def split_validation(images: ImageDataset, share: float, *, seed: int = 0) -> tu
     index = list(range(len(images)))
     if seed:
         index = np.random.Generator(np.random.PCG64(seed)).permutation(len(images)).tolist()
-    return images.take(index[:cut], images.origin), images.take(index[cut:], f"{images.origin}, kept for validation")
+    return images.take(index[:cut], images.origin), images.take(
+        index[cut:], f"{images.origin}, held out for validation"
+    )
 
 
 def load_digits(split: str) -> ImageDataset:
@@ -157,7 +182,7 @@ def _read_all(
             array = read_image_array(file, config, shape, "" if location == str(file) else location)
         except UserError as error:
             if config.on_bad == "error":
-                raise UserError(f"{error} With `on_bad` = skip, such images are left out and counted.") from error
+                raise UserError(f"{error} With --data.on-bad skip, such images are left out and counted.") from error
             skipped.append(str(error))
             continue
         if (len(arrays) + 1) * array.nbytes > most:
@@ -172,29 +197,6 @@ def _read_all(
     if not arrays:
         raise UserError(f"{path}: contains no readable image; first problem: {skipped[0]}")
     return ImageDataset(np.stack(arrays), tuple(labels), str(path), tuple(locations), tuple(skipped))
-
-
-def read_image_array(
-    file: Path, config: ImagesConfig, shape: tuple[int, int, int] | None, where: str = ""
-) -> NDArray[np.uint8]:
-    """Read an image file as an array (channels, height, width), which must have `shape` if it is given.
-
-    where:  location of the reference to the file, for messages.
-    Raises: UserError naming both.
-    """
-    upright = read_image(file, where)
-    image = upright.image
-    channels = shape[0] if shape else _channels(image, config)
-    converted = image.convert("L" if channels == 1 else "RGB")
-    if config.size is not None:
-        converted = converted.resize((config.size, config.size), Image.Resampling.BILINEAR)
-    array = np.atleast_3d(np.array(converted, np.uint8)).transpose(2, 0, 1)
-    if shape and array.shape != shape:
-        size = f"{upright.describe_size()} pixels" if config.size is None else f"{config.size} x {config.size} pixels"
-        sizes = f"{size}, but the images before it have {shape[2]} x {shape[1]}"
-        name = f"{where}: {file}" if where else str(file)
-        raise UserError(f"{name}: has {sizes}: set --data.size to resize all images.")
-    return array
 
 
 def _channels(image: Image.Image, config: ImagesConfig) -> int:

@@ -121,6 +121,72 @@ def resolve_path(folder: Path, name: str) -> Path:
     return next((folder / path for path in _candidate_paths(name) if _exists(folder / path)), folder / name)
 
 
+@dataclass(frozen=True)
+class ImageFiles:
+    """Image files of a folder or a tar, by name."""
+
+    path: Path
+    """Path of the folder or tar."""
+    members: dict[str, tuple[int, int]] | None
+    """Offset and size of each file of a tar; None for a folder."""
+
+    @classmethod
+    def from_path(cls, path: Path) -> "ImageFiles":
+        """Open a folder or a tar of images. Raises UserError for anything else."""
+        if path.is_dir():
+            return cls(path, None)
+        size = check_file(path).st_size
+        try:
+            with tarfile.open(path, "r:") as archive:
+                members = {
+                    member.name: (member.offset_data, member.size)
+                    for member in archive
+                    if member.isreg() and not member.issparse()
+                }
+        except (OSError, ValueError, OverflowError, tarfile.TarError) as error:
+            raise UserError(f"{path}: expected a folder or an uncompressed tar of images ({error}).") from error
+        for name, (start, length) in members.items():
+            if start < 0 or length < 0 or start + length > size:
+                raise UserError(f"{path}: the tar is truncated: {name[:200]!r} ends beyond its {size:,} bytes.")
+        by_base_name: dict[str, list[tuple[int, int]]] = {}
+        for name, span in members.items():
+            by_base_name.setdefault(name.rsplit("/", 1)[-1], []).append(span)
+        # A base name identifies a file only if it is unique.
+        return cls(path, {name: spans[0] for name, spans in by_base_name.items() if len(spans) == 1} | members)
+
+    def has(self, name: str) -> bool:
+        """Return True if there is a file of this name; see `resolve_path` about backslashes."""
+        return self._find(name) is not None
+
+    def open(self, name: str, where: str) -> UprightImage:
+        """Read the image of this name, as RGB.
+
+        where:  location of the reference to the file, for messages.
+        Raises: UserError naming both.
+        """
+        path = self._find(name)
+        if self.members is None and not _is_inside(name):
+            raise UserError(f"{where}: the image {name[:200]!r} must be inside {self.path}.")
+        if path is None:
+            raise UserError(f"{where}: there is no image {name[:200]} in {self.path}.")
+        if self.members is None:
+            return _to_color(read_image(self.path / path, where))
+        start, size = self.members[path]
+        with self.path.open("rb") as archive:
+            archive.seek(start)
+            content = archive.read(size)
+        add_digest(f"{self.path}/{path}", content)
+        return _to_color(_decode(content, f"{where}: {self.path} / {path}"))
+
+    def _find(self, name: str) -> str | None:
+        return next((path for path in _candidate_paths(name) if self._contains(path)), None)
+
+    def _contains(self, name: str) -> bool:
+        if self.members is not None:
+            return name in self.members
+        return _is_inside(name) and _exists(self.path / name)
+
+
 def _decode(content: bytes, name: str) -> UprightImage:
     limit = pixel_limit()
     if limit > _MOST_PIXELS and Image.MAX_IMAGE_PIXELS is not None:  # the user raised the limit above Pillow's
@@ -191,69 +257,3 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):  # too long, or contains a null character
         return False
-
-
-@dataclass(frozen=True)
-class ImageFiles:
-    """Image files of a folder or a tar, by name."""
-
-    path: Path
-    """Path of the folder or tar."""
-    members: dict[str, tuple[int, int]] | None
-    """Offset and size of each file of a tar; None for a folder."""
-
-    @classmethod
-    def from_path(cls, path: Path) -> "ImageFiles":
-        """Open a folder or a tar of images. Raises UserError for anything else."""
-        if path.is_dir():
-            return cls(path, None)
-        size = check_file(path).st_size
-        try:
-            with tarfile.open(path, "r:") as archive:
-                members = {
-                    member.name: (member.offset_data, member.size)
-                    for member in archive
-                    if member.isreg() and not member.issparse()
-                }
-        except (OSError, ValueError, OverflowError, tarfile.TarError) as error:
-            raise UserError(f"{path}: expected a folder or an uncompressed tar of images ({error}).") from error
-        for name, (start, length) in members.items():
-            if start < 0 or length < 0 or start + length > size:
-                raise UserError(f"{path}: the tar is truncated: {name[:200]!r} ends beyond its {size:,} bytes.")
-        by_base_name: dict[str, list[tuple[int, int]]] = {}
-        for name, span in members.items():
-            by_base_name.setdefault(name.rsplit("/", 1)[-1], []).append(span)
-        # A base name identifies a file only if it is unique.
-        return cls(path, {name: spans[0] for name, spans in by_base_name.items() if len(spans) == 1} | members)
-
-    def has(self, name: str) -> bool:
-        """Return True if there is a file of this name; see `resolve_path` about backslashes."""
-        return self._find(name) is not None
-
-    def open(self, name: str, where: str) -> UprightImage:
-        """Read the image of this name, as RGB.
-
-        where:  location of the reference to the file, for messages.
-        Raises: UserError naming both.
-        """
-        path = self._find(name)
-        if self.members is None and not _is_inside(name):
-            raise UserError(f"{where}: the image {name[:200]!r} must be inside {self.path}.")
-        if path is None:
-            raise UserError(f"{where}: there is no image {name[:200]} in {self.path}.")
-        if self.members is None:
-            return _to_color(read_image(self.path / path, where))
-        start, size = self.members[path]
-        with self.path.open("rb") as archive:
-            archive.seek(start)
-            content = archive.read(size)
-        add_digest(f"{self.path}/{path}", content)
-        return _to_color(_decode(content, f"{where}: {self.path} / {path}"))
-
-    def _find(self, name: str) -> str | None:
-        return next((path for path in _candidate_paths(name) if self._contains(path)), None)
-
-    def _contains(self, name: str) -> bool:
-        if self.members is not None:
-            return name in self.members
-        return _is_inside(name) and _exists(self.path / name)

@@ -55,7 +55,7 @@ def list_image_folders(path: Path, on_bad: OnBad) -> ImageFolders:
         if rest and not supported:
             problem = f"{folder}: none of its files is a supported image: {_count(rest)}"
             if on_bad == "error":
-                raise UserError(f"{problem}. With `on_bad` = skip, the class is left out and reported.")
+                raise UserError(f"{problem}. With --data.on-bad skip, the class is left out and reported.")
             empty.append(f"{problem}; the class is left out.")
         images += [(file, folder.name) for file in supported]
         others += rest

@@ -103,7 +103,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
         first = len(store)
         notes.append(append_sound(store, path.parent / file, rate, first_line[file]))
         if notes[-1].cut_off and config.on_bad == "error":
-            raise UserError(f"{notes[-1].cut_off} With `on_bad` = skip, it is read up to there.")
+            raise UserError(f"{notes[-1].cut_off} With --data.on-bad skip, it is read up to there.")
         count = len(store) - first
         for where, event in rows[:]:
             if event.onset >= count / rate:
@@ -214,8 +214,7 @@ def augment_sound(
 def _read_csv(
     path: Path, config: EventsConfig
 ) -> tuple[dict[str, list[tuple[str, SoundEvent]]], dict[str, str], list[str]]:
-    """Return the events of each file with their locations, the location of the first mention of each file, and the
-    reasons for skipped events."""
+    """Return the events of each file with their locations, where each file is first named, and the skipped events."""
     by_file: dict[str, list[tuple[str, SoundEvent]]] = {}
     first_line: dict[str, str] = {}
     skipped: list[str] = []
@@ -254,7 +253,7 @@ def _parse_event(cells: dict[str, str], where: str, config: EventsConfig) -> Sou
 
 def _skip(problem: str, config: EventsConfig, skipped: list[str]) -> None:
     if config.on_bad == "error":
-        raise UserError(f"{problem} With `on_bad` = skip, such events are left out and counted.")
+        raise UserError(f"{problem} With --data.on-bad skip, such events are left out and counted.")
     skipped.append(problem)
 
 

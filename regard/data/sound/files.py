@@ -147,6 +147,17 @@ class _SoundReader:
         if not self._count:
             raise UserError(f"{self._name}: contains no samples{f', is {self._damage}' if self._damage else ''}.")
 
+    def notes(self, truncation: str) -> SoundNotes:
+        """Return the notes when all samples have been read. `truncation` describes what the container lacks."""
+        if not truncation and self._stated is not None and self._count < self._stated:
+            truncation = f"its header states {self._stated:,} samples, but the file has {self._count:,}"
+        cut_off = self._damage or (truncation and f"truncated: {truncation}")
+        clipped = f"{self._num_clipped:,} samples are outside [-1, 1], up to {self._peak:,.4g}, and are clipped"
+        return SoundNotes(
+            f"{self._name}: {cut_off}." if cut_off else "",
+            f"{self._name}: {clipped}." if self._num_clipped else "",
+        )
+
     def _next(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
         """Read a block, including the samples that were decoded before an error."""
         if self._damage:
@@ -158,17 +169,6 @@ class _SoundReader:
             decoded = block[: int((~np.isnan(block[:, -1])).sum())]
             self._damage = f"damaged or truncated after {self._count + len(decoded):,} samples ({_problem(error)})"
             return decoded
-
-    def notes(self, truncation: str) -> SoundNotes:
-        """Return the notes when all samples have been read. `truncation` describes what the container lacks."""
-        if not truncation and self._stated is not None and self._count < self._stated:
-            truncation = f"its header states {self._stated:,} samples, but the file has {self._count:,}"
-        cut_off = self._damage or (truncation and f"truncated: {truncation}")
-        clipped = f"{self._num_clipped:,} samples are outside [-1, 1], up to {self._peak:,.4g}, and are clipped"
-        return SoundNotes(
-            f"{self._name}: {cut_off}." if cut_off else "",
-            f"{self._name}: {clipped}." if self._num_clipped else "",
-        )
 
     def _too_long(self, problem: str) -> str:
         return (

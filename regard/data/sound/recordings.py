@@ -1,4 +1,4 @@
-"""Sound scenes for event detection, mixed from single recordings by a deterministic rule.
+"""Single recordings of sounds, from a file or synthetic, and scenes mixed from them by a deterministic rule.
 
 Scene k of split S has the key fsdd-scene-v1/S/k; its numbers are the bytes of SHA-256(key/0), SHA-256(key/1), ...:
 
@@ -76,9 +76,9 @@ def read_recordings(path: Path, length: int) -> Recordings:
         raise UserError(f"{path}: offsets must increase from 0 to the number of samples, which must be int16.")
     offsets = offsets.astype(np.int64)
     count, lengths = len(offsets) - 1, np.diff(offsets)
-    for name, what in (("label", "labels"), ("index", "entries of index")):
+    for name, noun in (("label", "labels"), ("index", "entries of index")):
         if len(arrays[name]) != count:
-            raise UserError(f"{path}: has {count} recordings, but {len(arrays[name])} {what}.")
+            raise UserError(f"{path}: has {count} recordings, but {len(arrays[name])} {noun}.")
     if lengths.max() > length:
         raise UserError(
             f"{path}: a recording has {lengths.max():,} samples, more than the {length:,} of a scene: raise "
@@ -95,18 +95,6 @@ def read_recordings(path: Path, length: int) -> Recordings:
         if not len(recordings.indices(split)):
             raise UserError(f"{path}: no recording has an index of the {split} split.")
     return recordings
-
-
-def _label(value: object, number: int, path: Path) -> str:
-    """Return a label as a string. Raises UserError if it is empty, nan or infinite, or not UTF-8."""
-    try:
-        label = value.decode("utf-8") if isinstance(value, bytes) else str(value)
-        label.encode()
-    except UnicodeError as error:
-        raise UserError(f"{path}, label {number}: not UTF-8 ({error}).") from error
-    if not label.strip() or (isinstance(value, float) and not math.isfinite(value)):
-        raise UserError(f"{path}, label {number}: expected a string or a number, got {label!r}.")
-    return label
 
 
 def make_sounds(sample_rate: int, seed: int) -> Recordings:
@@ -141,6 +129,18 @@ def mix_scene(
     noise = b"".join(hashlib.sha256(f"{key}/noise/{i}".encode("ascii")).digest() for i in blocks)
     sound += np.frombuffer(noise, np.uint8)[:length].astype(np.int64) - 128
     return np.clip(sound, -_LIMIT - 1, _LIMIT).astype(np.int16), sorted(events)
+
+
+def _label(value: object, number: int, path: Path) -> str:
+    """Return a label as a string. Raises UserError if it is empty, nan or infinite, or not UTF-8."""
+    try:
+        label = value.decode("utf-8") if isinstance(value, bytes) else str(value)
+        label.encode()
+    except UnicodeError as error:
+        raise UserError(f"{path}, label {number}: not UTF-8 ({error}).") from error
+    if not label.strip() or (isinstance(value, float) and not math.isfinite(value)):
+        raise UserError(f"{path}, label {number}: expected a string or a number, got {label!r}.")
+    return label
 
 
 def _draws(key: str) -> Iterator[int]:

@@ -93,6 +93,6 @@ def _top_field(field: str, names: list[str], spec: str) -> str:
             return top
     known = ", ".join(map(repr, names))
     raise UserError(
-        f"{spec}: no field {field!r} (see source_column, target_column); the fields are {known}."
+        f"{spec}: no field {field!r} (--data.*-column selects a field); the fields are {known}."
         f"{did_you_mean(field, names)}"
     )

@@ -1,6 +1,7 @@
-"""Unicode normalization of labels: an accented letter is one character, or two, a letter and a mark. (no torch)
+"""Unicode normalization of labels, so that composed and decomposed spellings are one label. (no torch)
 
-macOS uses two in names of folders, most other programs one; they look the same.
+An accented letter is one character, or two, a letter and a mark. They look the same; macOS uses two in names of
+folders, most other programs one.
 
 Source: Unicode Standard Annex #15, "Unicode Normalization Forms" (form NFC).
 """

@@ -1,4 +1,4 @@
-"""Data sets of labeled texts: readers, the mapping from labels to class indices, and batches.
+"""Data sets of labeled texts: readers, the mapping from labels to class indices, parsing of label lists, and batches.
 
 Class indices are in the order of the names of the labels (numbers: by value). A batch has texts of similar length, up
 to a budget of tokens. File formats are those of pairs (regard.data.text.pairs), with the label in place of the target.
@@ -59,29 +59,29 @@ class Labels:
         return len(self.names)
 
     def encode(
-        self, labels: Sequence[str], on_bad: OnBad, *, where: Callable[[int], str], origin: str, what: tuple[str, str]
+        self, labels: Sequence[str], on_bad: OnBad, *, where: Callable[[int], str], origin: str, nouns: tuple[str, str]
     ) -> tuple[list[int], list[int]]:
         """Return the indices of the items that have a known label, and their class indices.
 
-        where(i), origin: location of item i and of all items; what: the words for a label and an item in messages.
+        where(i), origin: location of item i and of all items; nouns: for a label and an item, in messages.
         Raises:  UserError naming the first item with an unknown label, unless on_bad is skip, or if no label is known.
         """
-        known, (name, item) = {label: number for number, label in enumerate(self.names)}, what
+        known, (name, item) = {label: number for number, label in enumerate(self.names)}, nouns
         unknown = [i for i, label in enumerate(labels) if label not in known]
         if unknown and on_bad == "error":
-            hint = f"With `on_bad` = skip, such {item}s are left out and counted."
-            raise UserError(f"{where(unknown[0])}: {self.describe_unknown(labels[unknown[0]], what)}. {hint}")
+            hint = f"With --data.on-bad skip, such {item}s are left out and counted."
+            raise UserError(f"{where(unknown[0])}: {self.describe_unknown(labels[unknown[0]], nouns)}. {hint}")
         keep = [i for i, label in enumerate(labels) if label in known]
         if not keep:
             shown = ", ".join(name[:_EXCERPT] for name in self.names[:_SHOWN])
             raise UserError(f"{origin}: no {item} has a {name} of the training {item}s ({shown}).")
         return keep, [known[labels[i]] for i in keep]
 
-    def describe_unknown(self, label: str, what: tuple[str, str]) -> str:
+    def describe_unknown(self, label: str, nouns: tuple[str, str]) -> str:
         """Return the message about an unknown label."""
         near = did_you_mean(label, list(self.names)).rstrip(".")
         shown = ", ".join(name[:_EXCERPT] for name in self.names[:_SHOWN])
-        return f"{what[0]} {label[:_EXCERPT]!r} does not occur in the training {what[1]}s ({shown})" + (
+        return f"{nouns[0]} {label[:_EXCERPT]!r} does not occur in the training {nouns[1]}s ({shown})" + (
             near and f".{near}"
         )
 
@@ -209,14 +209,14 @@ def split_list(text: str, separator: str) -> list[str | int | float]:
     return parts
 
 
+def parse_labels(text: str, separator: str, normalizer: LabelNormalizer) -> list[str]:
+    """Return the labels of a target, normalized. Raises ValueError as `split_list`."""
+    return [normalizer[str(label)] for label in split_list(text, separator)]
+
+
 def _is_number(name: str) -> bool:
     """Return True if the name is a number that can be sorted by value, which excludes nan."""
     try:
         return not math.isnan(float(name))
     except ValueError:
         return False
-
-
-def parse_labels(text: str, separator: str, normalizer: LabelNormalizer) -> list[str]:
-    """Return the labels of a target, normalized. Raises ValueError as `split_list`."""
-    return [normalizer[str(label)] for label in split_list(text, separator)]

@@ -1,4 +1,4 @@
-"""Raw lines of a file, plain or gzip, with messages that name the problem and its location."""
+"""Raw lines of a file, plain or compressed, and descriptions of lines that cannot be decoded."""
 
 from pathlib import Path
 
@@ -14,11 +14,11 @@ _SAMPLE = 1000
 def read_lines(path: Path) -> list[bytes]:
     r"""Read the lines of a file as bytes, split at "\n" only, without their ends.
 
-    Gzip is recognized by the first bytes. A final "\n" ends the last line. A UTF-8 byte order mark at the start is
-    removed.
+    gzip, bzip2 and xz are recognized by their first bytes. A final "\n" ends the last line. A UTF-8 byte order
+    mark at the start is removed.
 
-    Raises:  UserError if the file is missing (with similar names), a folder, unreadable, damaged gzip, empty, UTF-16,
-             or has more than MOST_LINES lines.
+    Raises:  UserError if the file is missing (with similar names), a folder, unreadable, damaged, empty, UTF-16, or has
+             more than MOST_LINES lines.
     """
     content = read_unpacked(path)
     if not content:

@@ -1,4 +1,4 @@
-"""Naive-Bayes features of texts: log-count ratios of tokens, prefixes and pairs (bigrams), for each class.
+"""Naive-Bayes features of texts: log-count ratios of tokens, prefixes and bigrams, for each class.
 
     r_w(c) = log p(w | c) - mean over classes of the same       p(w | c) = (n(w, c) + 1) / (N(c) + V)
 
@@ -6,8 +6,9 @@ n(w, c): number of training texts of class c that contain the feature w; N(c): s
 V: number of different features of the kind. The sum of r over the features of one kind in a text is the score of
 multinomial naive Bayes with a uniform prior. Kinds:
 
-    words          tokens                                       pairs         tokens, and pairs of adjacent tokens
-    beginnings     tokens, the first five letters of longer ones, and pairs of adjacent tokens cut to five letters
+    words          tokens
+    bigrams        tokens, and pairs of adjacent tokens
+    prefixes       tokens, the first five letters of longer ones, and pairs of adjacent tokens cut to five letters
 
 A training text is part of the counts, which would make its own ratios overconfident: its n, N and V are those of all
 other texts (leave-one-out), exactly. r = 0 for features that do not occur in the other texts. Features are stored as
@@ -35,11 +36,11 @@ from regard.system.files import check_file, file_limit
 
 KINDS: dict[FeatureKinds, tuple[str, ...]] = {
     "words": ("word",),
-    "pairs": ("word", "pair"),
-    "beginnings": ("word", "beginning", "pair of beginnings"),
+    "bigrams": ("word", "bigram"),
+    "prefixes": ("word", "prefix", "bigram of prefixes"),
 }
 """Kinds of features, by setting."""
-_VERSION, _LETTERS, _NO_FEATURE = 1, 5, 0
+_VERSION, _LETTERS, _NO_FEATURE = 2, 5, 0
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class LogCountRatios:
         if len(numbers) * num_classes * 8 > file_limit():
             raise UserError(
                 f"the counts of {len(numbers):,} features in {num_classes:,} classes take more than "
-                f"{file_limit():,} bytes: use fewer classes, or no naive-Bayes features (--opinions none)."
+                f"{file_limit():,} bytes: use fewer classes, or no naive-Bayes features (--naive-bayes none)."
             )
         kind = np.concatenate([mask.nonzero()[1] for mask in masks])[first]
         counts = np.zeros((len(numbers), num_classes), np.int64)
@@ -91,7 +92,7 @@ class LogCountRatios:
         return np.bincount(self.kind, minlength=len(KINDS[self.kinds]))
 
     def compute(self, tokens: Sequence[str], own: int | None = None) -> NDArray[np.float32]:
-        """Compute r of each token, and of the prefix and the pair that end at it: (tokens, kinds, classes).
+        """Compute r of each token, and of the prefix and the bigram that end at it: (tokens, kinds, classes).
 
         A feature that occurs several times in the text counts at its first occurrence only.
 
@@ -145,11 +146,9 @@ def _features(tokens: Sequence[str], kinds: FeatureKinds) -> NDArray[np.int64]:
     prefixes = [token[:_LETTERS] for token in tokens]
     columns: dict[str, Iterable[str]] = {
         "word": tokens,
-        "beginning": (
-            prefix if len(prefix) < len(token) else "" for prefix, token in zip(prefixes, tokens, strict=True)
-        ),
-        "pair": _pairs(tokens),
-        "pair of beginnings": _pairs(prefixes),
+        "prefix": (prefix if len(prefix) < len(token) else "" for prefix, token in zip(prefixes, tokens, strict=True)),
+        "bigram": _bigrams(tokens),
+        "bigram of prefixes": _bigrams(prefixes),
     }
     rows = [[_digest(name, text) for text in columns[name]] for name in KINDS[kinds]]
     features = np.array(rows, np.int64).T
@@ -158,7 +157,7 @@ def _features(tokens: Sequence[str], kinds: FeatureKinds) -> NDArray[np.int64]:
     return np.where(first.reshape(features.shape), features, _NO_FEATURE)
 
 
-def _pairs(tokens: Sequence[str]) -> Iterable[str]:
+def _bigrams(tokens: Sequence[str]) -> Iterable[str]:
     return chain([""], (f"{first}\n{second}" for first, second in pairwise(tokens)))
 
 

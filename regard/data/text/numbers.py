@@ -1,4 +1,4 @@
-"""Parsing of numbers in files."""
+"""Parsing of numbers in files, and formatting of numbers for users."""
 
 import math
 from collections.abc import Iterable

@@ -237,5 +237,5 @@ def _clean(source: str, target: str, *, may_be_empty: bool) -> tuple[str, str]:
 def _skip(skipped: Skipped, on_bad: OnBad, where: str, bad: BadLine) -> Skipped:
     message = f"{where}: {bad.detail}"
     if on_bad == "error":
-        raise UserError(f"{message}. With `on_bad` = skip, such lines are left out and counted.")
+        raise UserError(f"{message}. With --data.on-bad skip, such lines are left out and counted.")
     return skipped.add(bad.reason, message)

@@ -43,6 +43,22 @@ class Records(NamedTuple):
     parse: Callable[[Any], tuple[str, str]]
 
 
+class Columns(NamedTuple):
+    """Columns of source and target: numbers from 1, or names, for which line 1 is a header."""
+
+    source: int | str | None
+    target: int | str | None
+    names: tuple[str, str]
+    """Default names, used if no column is given and line 1 has both; else columns 1 and 2 are used."""
+
+    @property
+    def hint(self) -> str:
+        """Help on choosing two of several columns, for messages."""
+        source, target = self.names
+        header = f"add a header with {source} and {target}"
+        return header if self.names == _NO_OPTIONS else f"use {_options(self.names, '1', '2')}, or {header}"
+
+
 def read_text_records(source: Path, target: Path) -> Records:
     """Read two parallel text files, aligned line by line. Lines that are blank in both are skipped.
 
@@ -62,22 +78,6 @@ def read_text_records(source: Path, target: Path) -> Records:
     return Records((row for row in rows if row[1][0].strip() or row[1][1].strip()), parse)
 
 
-class Columns(NamedTuple):
-    """Columns of source and target: numbers from 1, or names, for which line 1 is a header."""
-
-    source: int | str | None
-    target: int | str | None
-    names: tuple[str, str]
-    """Default names, used if no column is given and line 1 has both; else columns 1 and 2 are used."""
-
-    @property
-    def hint(self) -> str:
-        """Help on choosing two of several columns, for messages."""
-        source, target = self.names
-        header = f"add a header with {source} and {target}"
-        return header if self.names == _NO_OPTIONS else f"use {_options(self.names, '1', '2')}, or {header}"
-
-
 def read_tsv_records(path: Path, columns: Columns) -> Records:
     """Read columns separated by one tab, without quoting; see `_records`."""
     return _records(path, read_filled_lines(path), columns, "a tab", lambda line: _decode(line, "").split("\t"))
@@ -87,6 +87,65 @@ def read_csv_records(path: Path, columns: Columns) -> Records:
     """Read rows of CSV (regard.data.text.tables); see `_records`."""
     separator, rows = read_rows(path)
     return _records(path, list(rows), columns, repr(separator), list)
+
+
+def read_jsonl_records(path: Path, source_field: str, target_field: str, *, also: tuple[type, ...] = ()) -> Records:
+    """Read one JSON object a line. Dots in the name of a field refer to nested objects: translation.en.
+
+    also: types of the target that are allowed besides str, see `get_field`.
+    """
+
+    def parse(line: bytes) -> tuple[str, str]:
+        row = parse_json_object(_decode(line, ""))
+        return get_field(row, source_field), get_field(row, target_field, also=also)
+
+    return Records(read_filled_lines(path), parse)
+
+
+def parse_json_object(text: str) -> dict[str, Any]:
+    """Parse a line of JSON that must hold an object. Raises BadLine for anything else."""
+    try:
+        row = decode_json(text)
+    except (ValueError, RecursionError) as error:
+        raise BadLine("invalid JSON", f"not valid JSON: {error} ({excerpt(text)})") from None
+    if not isinstance(row, dict):
+        detail = f"expected a JSON object {{...}}, got {type(row).__name__} ({excerpt(text)})"
+        raise BadLine("no JSON object", detail)
+    return row
+
+
+def get_field(row: dict[str, Any], name: str, *, also: tuple[type, ...] = ()) -> str:
+    """Return the text of a field of a record. If no field has the full name, dots refer to nested objects.
+
+    also: additional types (int, float, list) that are allowed, which are converted to JSON.
+
+    Raises:  BadLine if the field is missing or of another type.
+    """
+    value: Any = row
+    for part in [name] if name in row else name.split("."):
+        if not isinstance(value, dict) or part not in value:
+            known = list(value) if isinstance(value, dict) else []
+            available = f"the fields are {', '.join(map(repr, known))}" if known else "there are no fields"
+            near = f".{did_you_mean(part, known)}".rstrip(".")
+            raise BadLine("missing field", f"no field {name!r} (--data.*-column selects a field); {available}{near}")
+        value = value[part]
+    try:
+        if isinstance(value, also) and not isinstance(value, bool):
+            return _check_encodable(json.dumps(value, ensure_ascii=False, default=repr), name)
+        shown = excerpt(str(value))
+    except RecursionError:
+        shown = "deeply nested"
+    if not isinstance(value, str):
+        expected = " or ".join(["a string", *(_TYPE_NAMES[kind] for kind in also)])
+        raise BadLine(
+            "field is not a string", f"field {name!r} must be {expected}, got {type(value).__name__} ({shown})"
+        )
+    return _check_encodable(value, name)
+
+
+def excerpt(text: str) -> str:
+    """Return the start of a text, quoted and escaped, for messages."""
+    return repr(text if len(text) <= _EXCERPT_LEN else text[: _EXCERPT_LEN - 3] + "...")
 
 
 def _records(
@@ -138,65 +197,6 @@ def _records(
 
 def _no_parse(_row: Any) -> tuple[str, str]:
     raise AssertionError("an empty file has no row to parse")  # pragma: no cover
-
-
-def read_jsonl_records(path: Path, source_field: str, target_field: str, *, also: tuple[type, ...] = ()) -> Records:
-    """Read one JSON object a line. Dots in the name of a field refer to nested objects: translation.en.
-
-    also: types of the target that are allowed besides str, see `get_field`.
-    """
-
-    def parse(line: bytes) -> tuple[str, str]:
-        row = parse_json_object(_decode(line, ""))
-        return get_field(row, source_field), get_field(row, target_field, also=also)
-
-    return Records(read_filled_lines(path), parse)
-
-
-def parse_json_object(text: str) -> dict[str, Any]:
-    """Parse a line of JSON that must hold an object. Raises BadLine for anything else."""
-    try:
-        row = decode_json(text)
-    except (ValueError, RecursionError) as error:
-        raise BadLine("invalid JSON", f"not valid JSON: {error} ({excerpt(text)})") from None
-    if not isinstance(row, dict):
-        detail = f"expected a JSON object {{...}}, got {type(row).__name__} ({excerpt(text)})"
-        raise BadLine("no JSON object", detail)
-    return row
-
-
-def get_field(row: dict[str, Any], name: str, *, also: tuple[type, ...] = ()) -> str:
-    """Return the text of a field of a record. If no field has the full name, dots refer to nested objects.
-
-    also: additional types (int, float, list) that are allowed, which are converted to JSON.
-
-    Raises:  BadLine if the field is missing or of another type.
-    """
-    value: Any = row
-    for part in [name] if name in row else name.split("."):
-        if not isinstance(value, dict) or part not in value:
-            known = list(value) if isinstance(value, dict) else []
-            available = f"the fields are {', '.join(map(repr, known))}" if known else "there are no fields"
-            near = f".{did_you_mean(part, known)}".rstrip(".")
-            raise BadLine("missing field", f"no field {name!r} (see source_column, target_column); {available}{near}")
-        value = value[part]
-    try:
-        if isinstance(value, also) and not isinstance(value, bool):
-            return _check_encodable(json.dumps(value, ensure_ascii=False, default=repr), name)
-        shown = excerpt(str(value))
-    except RecursionError:
-        shown = "deeply nested"
-    if not isinstance(value, str):
-        expected = " or ".join(["a string", *(_TYPE_NAMES[kind] for kind in also)])
-        raise BadLine(
-            "field is not a string", f"field {name!r} must be {expected}, got {type(value).__name__} ({shown})"
-        )
-    return _check_encodable(value, name)
-
-
-def excerpt(text: str) -> str:
-    """Return the start of a text, quoted and escaped, for messages."""
-    return repr(text if len(text) <= _EXCERPT_LEN else text[: _EXCERPT_LEN - 3] + "...")
 
 
 def _check_encodable(text: str, name: str) -> str:

@@ -77,7 +77,7 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
             words, word_tags = _parse_object(part[0], number) if is_json else _parse_columns(part, number)
         except ValueError as error:
             if config.on_bad == "error":
-                hint = "With `on_bad` = skip, such sentences are left out and counted."
+                hint = "With --data.on-bad skip, such sentences are left out and counted."
                 raise UserError(f"{path}, {error}. {hint}") from None
             skipped.append(f"{path}, {error}")
             continue
@@ -89,63 +89,6 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
         raise UserError(f"{path}: contains no sentence{'; ' + skipped[0] if skipped else ''}.")
     normalizer.warn_merged(str(path))
     return TaggedSentences(tuple(tokens), tuple(tags), tuple(lines), str(path), tuple(skipped))
-
-
-def _split_sentences(lines: Sequence[tuple[int, bytes]]) -> list[tuple[int, list[bytes]]]:
-    """Split lines at blank ones. Returns the number of the first line and the lines of each part."""
-    parts = []
-    for is_blank, group in groupby(lines, key=lambda line: not line[1].strip()):
-        if not is_blank:
-            part = list(group)
-            parts.append((part[0][0], [line for _, line in part]))
-    return parts
-
-
-def _parse_columns(lines: Sequence[bytes], first: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    rows = []
-    for number, line in enumerate(lines, start=first):
-        text = _decode(line, number)
-        columns = [part.strip() for part in text.split("\t")] if "\t" in text else text.split()
-        if len(columns) < 2 or not columns[0] or not columns[-1]:  # a token and a tag
-            raise ValueError(f"line {number}: expected a token and its tag, got {text[:60]!r}")
-        rows.append((columns[0], columns[-1]))
-    tokens, tags = zip(*rows, strict=True)
-    return tokens, tags
-
-
-def _parse_object(line: bytes, number: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    text = _decode(line, number)
-    if not text.strip():
-        return (), ()
-    try:
-        row = decode_json(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"line {number}: not valid JSON: {error}") from None
-    tokens, tags = (
-        (_string_tuple(row.get(name)) for name in ("tokens", "tags")) if isinstance(row, dict) else (None, None)
-    )
-    if tokens is None or tags is None:
-        raise ValueError(f"line {number}: expected tokens and tags, two lists of strings, got {text[:60]!a}")
-    if len(tokens) != len(tags):
-        raise ValueError(f"line {number}: expected one tag per token, got {len(tokens)} tokens and {len(tags)} tags")
-    return tokens, tags
-
-
-def _string_tuple(value: object) -> tuple[str, ...] | None:
-    if not isinstance(value, list) or not all(isinstance(part, str) and part for part in value):
-        return None
-    try:
-        "".join(value).encode()
-    except UnicodeEncodeError:  # JSON can express a lone surrogate
-        return None
-    return tuple(value)
-
-
-def _decode(line: bytes, number: int) -> str:
-    try:
-        return line.decode("utf-8").rstrip("\r")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"line {number}: {describe_decode_error(error)}") from None
 
 
 def encode_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
@@ -210,3 +153,60 @@ class TaggedBatches:
             tags = torch.from_numpy(self.tags[i].astype(np.int64))
             target[row, : len(tags)] = tags
         return TaggedBatch(source, target, tuple(indices))
+
+
+def _split_sentences(lines: Sequence[tuple[int, bytes]]) -> list[tuple[int, list[bytes]]]:
+    """Split lines at blank ones. Returns the number of the first line and the lines of each part."""
+    parts = []
+    for is_blank, group in groupby(lines, key=lambda line: not line[1].strip()):
+        if not is_blank:
+            part = list(group)
+            parts.append((part[0][0], [line for _, line in part]))
+    return parts
+
+
+def _parse_columns(lines: Sequence[bytes], first: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    rows = []
+    for number, line in enumerate(lines, start=first):
+        text = _decode(line, number)
+        columns = [part.strip() for part in text.split("\t")] if "\t" in text else text.split()
+        if len(columns) < 2 or not columns[0] or not columns[-1]:  # a token and a tag
+            raise ValueError(f"line {number}: expected a token and its tag, got {text[:60]!r}")
+        rows.append((columns[0], columns[-1]))
+    tokens, tags = zip(*rows, strict=True)
+    return tokens, tags
+
+
+def _parse_object(line: bytes, number: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    text = _decode(line, number)
+    if not text.strip():
+        return (), ()
+    try:
+        row = decode_json(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"line {number}: not valid JSON: {error}") from None
+    tokens, tags = (
+        (_string_tuple(row.get(name)) for name in ("tokens", "tags")) if isinstance(row, dict) else (None, None)
+    )
+    if tokens is None or tags is None:
+        raise ValueError(f"line {number}: expected tokens and tags, two lists of strings, got {text[:60]!a}")
+    if len(tokens) != len(tags):
+        raise ValueError(f"line {number}: expected one tag per token, got {len(tokens)} tokens and {len(tags)} tags")
+    return tokens, tags
+
+
+def _string_tuple(value: object) -> tuple[str, ...] | None:
+    if not isinstance(value, list) or not all(isinstance(part, str) and part for part in value):
+        return None
+    try:
+        "".join(value).encode()
+    except UnicodeEncodeError:  # JSON can express a lone surrogate
+        return None
+    return tuple(value)
+
+
+def _decode(line: bytes, number: int) -> str:
+    try:
+        return line.decode("utf-8").rstrip("\r")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"line {number}: {describe_decode_error(error)}") from None

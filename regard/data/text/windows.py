@@ -77,7 +77,7 @@ class WindowBatches:
 
 
 def read_text(path: str | Path) -> str:
-    """Read a text file, plain or gzip. Raises UserError naming the file and a line that is not UTF-8 or too long."""
+    """Read a text file, plain or compressed. Raises UserError naming a line that is not UTF-8 or too long."""
     lines = []
     for number, line in enumerate(read_lines(Path(path)), start=1):
         if len(line) > _MOST_LINE:

@@ -1,1 +1,1 @@
-"""The compiled engine: Transformer decoding by compiled loops over packed weights."""
+"""Engine `compiled`: Transformer decoding by compiled loops over packed weights."""

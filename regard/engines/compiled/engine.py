@@ -2,7 +2,8 @@
 
 Sentences of similar lengths are searched together, one batch per worker at a time; a worker is one thread, because two
 batches on one thread each are faster than one batch on two. Weights are stored as float32, bfloat16 (half the bytes) or
-int8 (a quarter); activations are then rounded too (see regard.native.decoder.tiles), sums are not.
+int8 (a quarter of the bytes); with bfloat16 and int8 activations are rounded too (see regard.native.decoder.tiles),
+sums are not.
 
 Outputs equal those of the torch engine up to rounding: if two continuations are equally likely to seven digits, their
 order may differ.
@@ -82,11 +83,11 @@ class CompiledEngine(Engine):
         lengths = [len(sentence) for sentence in sentences]
         results: list[list[Hypothesis]] = [[] for _ in sentences]
         batches = self._batches(lengths, config)
-        found = self._run_parallel(
+        batch_results = self._run_parallel(
             lambda rows, workspace: self._search_batch(sentences, rows, workspace, **options), batches
         )
-        for rows, batch_results in zip(batches, found, strict=True):
-            for row, hypotheses in zip(rows, batch_results, strict=True):
+        for rows, batch in zip(batches, batch_results, strict=True):
+            for row, hypotheses in zip(rows, batch, strict=True):
                 results[row] = hypotheses
         return results
 
@@ -135,10 +136,10 @@ class CompiledEngine(Engine):
         batch = SearchBatch(ids, starts, np.array(groups), limits)
         rules = SearchRules(config.beam, powers, bos, eos, _mask(workspace.model, (pad, bos)))
         scores, log_probs = np.full(shape, -np.inf, np.float32), np.zeros(shape)
-        found = SearchResults(scores, log_probs, np.zeros(shape, np.int64), np.zeros((*shape, steps), np.int32))
+        outputs = SearchResults(scores, log_probs, np.zeros(shape, np.int64), np.zeros((*shape, steps), np.int32))
         encoded, location = int(np.diff(starts[groups]).max()), np.zeros(2, np.int64)
         context = workspace.context(rows=max(encoded, most), positions=max(*lengths, steps), sources=int(starts[-1]))
-        outcome = entries.search()(context, batch, rules, *workspace.memory(steps * most), found, location)
+        outcome = entries.search()(context, batch, rules, *workspace.memory(steps * most), outputs, location)
         _check_overflow(context)
         if outcome != FINISHED:
             if outcome == IS_PAST:
@@ -149,8 +150,9 @@ class CompiledEngine(Engine):
             ranks = [rank for rank in range(config.n_best) if scores[row, rank] > -np.inf]
             if not ranks:
                 raise ValueError(_error_message(IS_NONE, sentence=rows[row]))
-            outputs = [(found.tokens[row, rank, : found.lengths[row, rank]], log_probs[row, rank]) for rank in ranks]
-            results.append([_hypothesis(*output, eos=eos, config=config) for output in outputs])
+            tokens = (outputs.tokens[row, rank, : outputs.lengths[row, rank]] for rank in ranks)
+            entries_of_row = zip(tokens, log_probs[row, ranks], strict=True)
+            results.append([_hypothesis(*entry, eos=eos, config=config) for entry in entries_of_row])
         return results
 
     def _generate(
@@ -266,10 +268,10 @@ def is_optimized_cpu() -> bool:
 
 
 def recompile_reason() -> str | None:
-    """Return why and how to avoid that each process recompiles; None if the code is cached or compiled already."""
+    """Return why each process would recompile, and the remedy; None if the code is cached or already compiled."""
     if any(loop.signatures for loop in _loops()) or is_cached(entries.search()):
         return None
-    return f"compiled code cannot be cached here, so each process would compile for some 20 seconds; {REMEDY}"
+    return f"compiled code cannot be cached here, so each process compiles for about 20 seconds; {REMEDY}"
 
 
 def _loops() -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Packed Transformers for compiled code, and the check of which are supported.
+"""Packed Transformers for compiled code, and the reasons why a form is not supported.
 
 Source: vaswani2017, section 3.
 """
@@ -64,11 +64,6 @@ def unsupported_reason(form: TextForm) -> str | None:
     }
     reasons = (f"its blocks have different {name}" for name, values in properties.items() if len(set(values)) > 1)
     return next(reasons, None)
-
-
-def _head_sizes(attention: AttentionForm) -> tuple[int, int]:
-    """Return the sizes of query and key heads, and of value heads."""
-    return len(attention.query.weight) // attention.num_heads, len(attention.value.weight) // attention.key_heads
 
 
 class PackedTransformer:
@@ -201,3 +196,8 @@ def _pad_heads(linear: LinearForm, heads: Heads, scale: float = 1.0) -> tuple[Te
     """Return padded weights and biases of a projection to heads, times `scale`."""
     bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
     return heads.pad_outputs(linear.weight.detach()) * scale, heads.pad_outputs(bias.detach()) * scale
+
+
+def _head_sizes(attention: AttentionForm) -> tuple[int, int]:
+    """Return the sizes of query and key heads, and of value heads."""
+    return len(attention.query.weight) // attention.num_heads, len(attention.value.weight) // attention.key_heads

@@ -59,7 +59,7 @@ class Workspace:
             self.rows = max(self.rows, rows + rows // 4)
             self.positions = max(self.positions, positions + positions // 4)
             self.num_sources = max(self.num_sources, sources + sources // 4)
-            with torch.device("cpu"):  # whatever the caller's default device is
+            with torch.device("cpu"):  # independent of the default device of the caller
                 self._context = self._allocate()
         return self._context
 
@@ -103,6 +103,6 @@ class Workspace:
             CODES: aligned_zeros((rows, 2 * round_up_to_panel(products.deepest)), np.uint8),
             ROW_SCALES: aligned_zeros((1, rows)),
         }
-        self._arrays = arrays  # what the addresses point to
+        self._arrays = arrays  # keeps the addresses valid
         descriptors = [(arrays[index].ctypes.data, *arrays[index].shape) for index in range(ARRAYS)]
         return np.concatenate((sizes, np.array(descriptors, np.int64).ravel()))

@@ -1,1 +1,1 @@
-"""The CTranslate2 engine."""
+"""Engine `ctranslate2`: conversion to CTranslate2, and decoding with it."""

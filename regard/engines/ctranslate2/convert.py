@@ -5,8 +5,8 @@
     positions                                    a table of the vectors that are added: sinusoidal, learned, or zeros
     the score <q, k>                             a scale of 1 in place of 1 / sqrt(d)
 
-Forms that CTranslate2 cannot express are refused with the reason, see `unsupported_reason`. The vocabularies are the
-ids written as numbers, so tokenization stays with the caller.
+`unsupported_reason` returns why CTranslate2 cannot express a form. The vocabularies are the ids written as numbers, so
+tokenization is left to the caller.
 """
 
 import importlib
@@ -43,33 +43,6 @@ def unsupported_reason(form: TextForm) -> str | None:
     attentions, width = attention_forms(form), form.writes.output.shape[1]
     in_attentions = (_unsupported_in_attention(attention, width) for attention in attentions)
     return next(chain(chain.from_iterable(in_attentions), _unsupported_in_model(form, attentions, width)), None)
-
-
-def _unsupported_in_model(form: TextForm, attentions: list[AttentionForm], width: int) -> Iterator[str]:
-    if len({norm.eps for norm in norm_forms(form)}) > 1:
-        yield "its norms have different eps, and CTranslate2 supports one eps only"
-    if any(table.scale != math.sqrt(width) for table in (form.source, form.writes.inputs) if table is not None):
-        yield "its embeddings are not scaled by the root of their size"
-    windows = [block.window for block in form.core.decoder if block.window is not None]
-    if windows:
-        yield f"its decoder attends to a window of {windows[0]} targets"
-    has_bias = {attention.read.bias is not None for attention in attentions}
-    if form.source is not None and has_bias != {False}:
-        yield "it has a positional bias (alibi), which CTranslate2 supports for language models only"
-    if len(has_bias) > 1:
-        yield "its blocks have different positional biases"
-
-
-def _unsupported_in_attention(attention: AttentionForm, width: int) -> Iterator[str]:
-    bias, heads = attention.read.bias, attention.num_heads
-    if bias is not None and type(bias) is not Alibi:
-        yield f"its positional bias is {type(bias).__name__}, which CTranslate2 does not support"
-    if type(bias) is Alibi and not torch.equal(bias.slopes, Alibi(heads).slopes):
-        yield "its alibi bias has other slopes than those of its number of heads"
-    if attention.key_heads != heads:
-        yield f"its {heads} heads share {attention.key_heads} heads of keys and values (grouped-query attention)"
-    if {len(attention.query.weight), len(attention.value.weight)} != {width}:
-        yield "its heads together are not as wide as the model (head_dim or head_value_dim was given)"
 
 
 def source_tokens(ids: Iterable[int]) -> list[str]:
@@ -115,6 +88,33 @@ def build_specification(form: TextForm, *, num_positions: int) -> Any:
     spec.validate()
     spec.optimize()
     return spec
+
+
+def _unsupported_in_model(form: TextForm, attentions: list[AttentionForm], width: int) -> Iterator[str]:
+    if len({norm.eps for norm in norm_forms(form)}) > 1:
+        yield "its norms have different eps, and CTranslate2 supports one eps only"
+    if any(table.scale != math.sqrt(width) for table in (form.source, form.writes.inputs) if table is not None):
+        yield "its embeddings are not scaled by the root of their size"
+    windows = [block.window for block in form.core.decoder if block.window is not None]
+    if windows:
+        yield f"its decoder attends to a window of {windows[0]} targets"
+    has_bias = {attention.read.bias is not None for attention in attentions}
+    if form.source is not None and has_bias != {False}:
+        yield "it has a positional bias (alibi), which CTranslate2 supports for language models only"
+    if len(has_bias) > 1:
+        yield "its blocks have different positional biases"
+
+
+def _unsupported_in_attention(attention: AttentionForm, width: int) -> Iterator[str]:
+    bias, heads = attention.read.bias, attention.num_heads
+    if bias is not None and type(bias) is not Alibi:
+        yield f"its positional bias is {type(bias).__name__}, which CTranslate2 does not support"
+    if type(bias) is Alibi and not torch.equal(bias.slopes, Alibi(heads).slopes):
+        yield "its alibi bias has other slopes than those of its number of heads"
+    if attention.key_heads != heads:
+        yield f"its {heads} heads share {attention.key_heads} heads of keys and values (grouped-query attention)"
+    if {len(attention.query.weight), len(attention.value.weight)} != {width}:
+        yield "its heads together are not as wide as the model (head_dim or head_value_dim was given)"
 
 
 def _positions(core: TransformerForm, num_positions: int) -> NDArray[Any]:

@@ -49,32 +49,9 @@ _MIN_STEPS = 16
 """Minimum steps of a search; fewer save no time."""
 _MIN_TOKENS = 256
 """Minimum source tokens of a batch for a worker of its own."""
-
-
-class _Conversion:
-    """Converted form with a growing number of positions."""
-
-    def __init__(self, form: TextForm, load: Callable[[dict[str, bytes]], Any]):
-        self.form = form
-        self.files: dict[str, bytes] = {}
-        self.runner: Any = None
-        self._load = load
-        self._num_positions = 0
-        self.ensure_positions(1)
-
-    def ensure_positions(self, count: int) -> None:
-        """Convert again if the current conversion has fewer than `count` positions."""
-        limit = self.form.max_positions
-        if self.runner is not None and (limit is not None or count <= self._num_positions):
-            return
-        self._num_positions = max(_FIRST_POSITIONS, 2 * count) if limit is None else limit
-        # Nothing stays on disk, so a conversion cannot be used with other weights later.
-        with torch.device("cpu"), tempfile.TemporaryDirectory(prefix="regard-ctranslate2-") as folder:
-            build_specification(self.form, num_positions=self._num_positions).save(folder)
-            self.files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-        self.runner = self._load(self.files)
-        if self.form.source is not None:
-            self.files = {}
+_STAGES = {True: ((0.5, 2.0), (1.0, 1.25), (1.0, 1.0)), False: ((1.0, 2.0), (1.0, 1.0))}
+"""Stages of beam search (True) and of greedy search (False), which stops by itself: fraction of the limit that is
+searched, and maximum ratio of two limits of a batch. The last stage searches up to the limit of each sentence."""
 
 
 class CTranslate2Engine(Engine):
@@ -157,7 +134,7 @@ class CTranslate2Engine(Engine):
         contexts = sequences if window is None else [tokens[-window:] for tokens in sequences]
         remaining = [config.length] * len(prompts)
         while any(remaining):
-            # As many tokens as fit in the window; then its last half is read again.
+            # As many tokens as fit in the window; then the context is cut to its last half and encoded again.
             counts = [
                 count if window is None else min(count, window - len(context) + 1)
                 for count, context in zip(remaining, contexts, strict=True)
@@ -231,16 +208,63 @@ class CTranslate2Engine(Engine):
         return getattr(module, class_name)("regard", files=files, compute_type=self.compute_type, **threads)
 
 
+def create(
+    form: TextForm, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
+) -> CTranslate2Engine:
+    """Convert a supported form.
+
+    compute_type: float32 if not given.
+    workers:      one per thread if not given.
+    Raises: UserError if ctranslate2 is not installed, or if the processor does not support the compute type.
+    """
+    try:
+        module = importlib.import_module("ctranslate2")
+    except ImportError as error:
+        raise UserError(
+            f"engine 'ctranslate2' needs the package ctranslate2: pip install \"regard[ctranslate2]\" ({error})"
+        ) from error
+    compute_type = compute_type or "float32"
+    known = sorted(module.get_supported_compute_types("cpu"))
+    if compute_type not in known:
+        raise UserError(
+            f"compute type of engine 'ctranslate2' must be one of {', '.join(known)} on this machine, got "
+            f"{compute_type!r}"
+        )
+    workers = threads if workers is None else workers
+    return CTranslate2Engine(form, compute_type=compute_type, threads=threads, workers=workers)
+
+
+class _Conversion:
+    """Converted form with a growing number of positions."""
+
+    def __init__(self, form: TextForm, load: Callable[[dict[str, bytes]], Any]):
+        self.form = form
+        self.files: dict[str, bytes] = {}
+        self.runner: Any = None
+        self._load = load
+        self._num_positions = 0
+        self.ensure_positions(1)
+
+    def ensure_positions(self, count: int) -> None:
+        """Convert again if the current conversion has fewer than `count` positions."""
+        limit = self.form.max_positions
+        if self.runner is not None and (limit is not None or count <= self._num_positions):
+            return
+        self._num_positions = max(_FIRST_POSITIONS, 2 * count) if limit is None else limit
+        # Nothing stays on disk, so a conversion cannot be used with other weights later.
+        with torch.device("cpu"), tempfile.TemporaryDirectory(prefix="regard-ctranslate2-") as folder:
+            build_specification(self.form, num_positions=self._num_positions).save(folder)
+            self.files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        self.runner = self._load(self.files)
+        if self.form.source is not None:
+            self.files = {}
+
+
 def _check_sources(sentences: Sequence[Sequence[int]]) -> None:
     """Raise ValueError for a source that CTranslate2 does not accept, as it uses PAD as EOS."""
     for number, ids in enumerate(sentences):
         if PAD in ids or set(ids) <= {BOS}:
             raise ValueError(f"sentences must hold no PAD, and more than BOS, got {list(ids)} in sentence {number}")
-
-
-_STAGES = {True: ((0.5, 2.0), (1.0, 1.25), (1.0, 1.0)), False: ((1.0, 2.0), (1.0, 1.0))}
-"""Stages of beam search (True) and of greedy search (False), which stops by itself: fraction of the limit that is
-searched, and maximum ratio of two limits of a batch. The last stage searches up to the limit of each sentence."""
 
 
 def _num_steps(limits: list[int], fraction: float) -> int:
@@ -284,29 +308,3 @@ def _final_hypotheses(result: Any, *, steps: int, limit: int, config: DecodeConf
     live = last if cut == -math.inf else cut
     is_final = len(best) == config.n_best and live / limit**config.length_penalty <= best[-1].score
     return best if is_final else None
-
-
-def create(
-    form: TextForm, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
-) -> CTranslate2Engine:
-    """Convert a supported form.
-
-    compute_type: float32 if not given.
-    workers:      one per thread if not given.
-    Raises: UserError if ctranslate2 is not installed, or if the processor does not support the compute type.
-    """
-    try:
-        module = importlib.import_module("ctranslate2")
-    except ImportError as error:
-        raise UserError(
-            f"engine 'ctranslate2' needs the package ctranslate2: pip install \"regard[ctranslate2]\" ({error})"
-        ) from error
-    compute_type = compute_type or "float32"
-    known = sorted(module.get_supported_compute_types("cpu"))
-    if compute_type not in known:
-        raise UserError(
-            f"compute type of engine 'ctranslate2' must be one of {', '.join(known)} on this machine, got "
-            f"{compute_type!r}"
-        )
-    workers = threads if workers is None else workers
-    return CTranslate2Engine(form, compute_type=compute_type, threads=threads, workers=workers)

@@ -1,1 +1,1 @@
-"""Recurrent cells and encoders."""
+"""Recurrent cells and encoders, plain or with attention to their own past states."""

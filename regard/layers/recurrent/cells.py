@@ -82,7 +82,7 @@ class Cell(nn.Module, ABC):
         """Return the state after an input x, where `projected` is project(x) and `context` is c."""
 
     def extra_repr(self) -> str:
-        """Return the sizes, for repr."""
+        """Sizes of the module."""
         rows, input_dim = self.input_weight.shape
         context_dim = 0 if self.context_weight is None else self.context_weight.shape[1]
         return f"input_dim={input_dim}, context_dim={context_dim}, hidden={rows // self.gates}"
@@ -93,7 +93,8 @@ class Cell(nn.Module, ABC):
         if context is None and weight is None:
             return projected
         if context is None or weight is None:
-            raise ValueError(f"{type(self).__name__} takes {'no' if weight is None else 'a'} context: {self}")
+            size = None if context is None else tuple(context.shape)
+            raise ValueError(f"context must {'not ' if weight is None else ''}be given for {self}, got {size}")
         return torch.addmm(projected, context, weight.t())
 
 

@@ -63,7 +63,7 @@ class RecurrentEncoder(nn.Module):
         if hidden % directions:
             raise ValueError(f"hidden must be divisible by directions={directions}, got {hidden}")
         self.layers, self.directions, self.cell = layers, directions, cell
-        self.run = _RUNS[cell](
+        self.rnn = _RUNS[cell](
             input_dim,
             hidden // directions,
             num_layers=layers,
@@ -71,7 +71,7 @@ class RecurrentEncoder(nn.Module):
             dropout=dropout if layers > 1 else 0.0,
             batch_first=True,
         )
-        _initialize(self.run, CELLS[cell].gates)
+        _initialize(self.rnn, CELLS[cell].gates)
 
     def forward(self, source: Padded) -> EncodedSource:
         """Return the states at all items and the final states of all layers."""
@@ -80,7 +80,7 @@ class RecurrentEncoder(nn.Module):
         # Packing rejects empty rows: they get one item, whose state is zeroed below and masked in reads.
         lengths = source.lengths.clamp(min=1).cpu()
         packed = pack_padded_sequence(source.items, lengths, batch_first=True, enforce_sorted=False)
-        packed_states, ends = self.run(packed)
+        packed_states, ends = self.rnn(packed)
         states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=source.items.shape[1])
         parts = [self._merge_directions(part) for part in (ends if isinstance(ends, tuple) else (ends,))]
         empty = (source.lengths < 1).unsqueeze(-1)
@@ -89,7 +89,7 @@ class RecurrentEncoder(nn.Module):
 
     def _is_compiled_for(self, source: Padded) -> bool:
         """Return True if the compiled gru of regard.ops.gru can train on this source."""
-        run = self.run
+        run = self.rnn
         return (
             type(run) is nn.GRU
             and torch.is_grad_enabled()
@@ -106,10 +106,10 @@ class RecurrentEncoder(nn.Module):
             names = [f"_l{layer}" + reverse for reverse in ("", "_reverse")[: self.directions]]
             parts = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
             of_item, item_bias, of_state, state_bias = (
-                [getattr(self.run, part + name) for name in names] for part in parts
+                [getattr(self.rnn, part + name) for name in names] for part in parts
             )
             if layer:
-                items = nn.functional.dropout(items, self.run.dropout, self.training)
+                items = nn.functional.dropout(items, self.rnn.dropout, self.training)
             projected = linear(items, torch.cat(of_item), torch.cat(item_bias))
             items, ends = encode(projected, source.lengths, of_state, state_bias)
             finals.append((ends.transpose(0, 1).flatten(1),))

@@ -17,7 +17,8 @@ With recency="learned" scores have a bias by the distance of the state in steps 
 of the last 16 states, then one for each of growing spans): a_ti + b[last - i], last = t for an rnn, t - 1 for an lstm.
 Initially b[0] = INITIAL_RECENCY_BIAS = 7 and the rest is 0, so that a new cell gives nearly all its weight to the last
 state (of n equal scores e^7 / (e^7 + n - 1): 0.97 of 40) and training starts from a plain cell; without the bias the
-cell first has to learn to find the last state. The bias is ours: the lectures and the paper have none (recency="none").
+cell first has to learn to attend to the last state. The bias is ours: the lectures and the paper have none
+(recency="none").
 
 The past is a Memory that grows by one pair per step: each key is mapped once, when its state is new; h and c are one
 value [h; c], read with the same weights. An rnn reads with its new state, which is part of the memory; an lstm reads
@@ -152,7 +153,7 @@ class SelfAttentiveCell(nn.Module):
         return past.memory.values.chunk(self.cell.parts, -1)
 
     def extra_repr(self) -> str:
-        """Return the settings that are not modules, for repr."""
+        """Settings that are not modules."""
         return f"size={self.size}, feeds_back={self.feedback_weight is not None}"
 
     def _extend_memory(self, memory: Memory | None, state: CellState) -> Memory:
@@ -164,7 +165,7 @@ class SelfAttentiveCell(nn.Module):
         return memory.extend(keys, values)
 
     def _read_past(self, query: Tensor, memory: Memory) -> Tensor:
-        """Return what the query reads, (batch, parts * hidden). The query is cast, rather than all the keys."""
+        """Return the weighted sum of the past states, (batch, parts * hidden). Casts the query, not all the keys."""
         return self.read(query.unsqueeze(1).to(memory.keys.dtype), memory).squeeze(1)
 
     @property

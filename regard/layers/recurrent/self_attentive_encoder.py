@@ -44,8 +44,8 @@ class SelfAttentiveEncoder(nn.Module):
     ):
         super().__init__()
         sizes = [hidden if layer else input_dim for layer in range(layers)]
-        self.forwards = nn.ModuleList(cell(size) for size in sizes)
-        self.backwards = nn.ModuleList(cell(size) for size in sizes if directions == 2)
+        self.forward_cells = nn.ModuleList(cell(size) for size in sizes)
+        self.backward_cells = nn.ModuleList(cell(size) for size in sizes if directions == 2)
         self.dropout = Dropout(dropout)
 
     def forward(self, source: Padded) -> EncodedSource:
@@ -54,12 +54,12 @@ class SelfAttentiveEncoder(nn.Module):
         reversal, items = _reversal_index(source.items, lengths), source.items
         absent = (torch.arange(items.shape[1], device=items.device) >= lengths[:, None]).unsqueeze(-1)
         finals = []
-        for layer, cell in enumerate(self.forwards):
+        for layer, cell in enumerate(self.forward_cells):
             items = self.dropout(items) if layer else items
             runs = [cast("SelfAttentiveCell", cell).run(items)]
             ends = [_final_states(runs[0], lengths)]
-            if len(self.backwards):
-                backward = cast("SelfAttentiveCell", self.backwards[layer]).run(_reverse(items, reversal))
+            if len(self.backward_cells):
+                backward = cast("SelfAttentiveCell", self.backward_cells[layer]).run(_reverse(items, reversal))
                 ends.append(_final_states(backward, lengths))
                 runs.append(tuple(_reverse(part, reversal) for part in backward[:1]))
             items = torch.cat([states for states, *_ in runs], -1).masked_fill(absent, 0.0)

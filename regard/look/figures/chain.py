@@ -35,7 +35,7 @@ class Chain:
     layer: int = 1
     """Number of the layer, from 1."""
     direction: str = ""
-    """Direction of reading, "from the start" or "from the end"; empty if the model has only one."""
+    """Direction of reading, "forward" or "backward"; empty if the model has only one."""
     title: str = ""
     """Title of the figure."""
 

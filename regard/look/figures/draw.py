@@ -78,14 +78,14 @@ def _default_view(sample_maps: SampleMaps, kind: Kind | None) -> ViewName:
     pictures, axes = sample_maps.sample.pictures.values(), sample_maps.sample.axes
     if kind is None:
         # A detector that finds no box gets the image without boxes.
-        is_detection = "queries" in axes and axes["queries"].what == "box"
+        is_detection = "queries" in axes and axes["queries"].kind == "box"
         if any(isinstance(picture, Image) and (picture.boxes or is_detection) for picture in pictures):
             return "boxes"
         if any(isinstance(picture, Sound) for picture in pictures):
             return "events"
         if any(isinstance(picture, Plane) for picture in pictures):
             return "tracks"
-        if "said" in axes and _on_image(sample_maps, "said") and _text_maps(sample_maps):
+        if "output" in axes and _on_image(sample_maps, "output") and _text_maps(sample_maps):
             return "heat"
     maps = _maps(sample_maps, kind)
     if maps[0].kind == "chain":
@@ -108,7 +108,7 @@ def _text_maps(sample_maps: SampleMaps) -> tuple[AttentionMap, ...]:
     return tuple(
         attention_map
         for attention_map in sample_maps.find()
-        if attention_map.queries == "said" and attention_map.keys == "source"
+        if attention_map.queries == "output" and attention_map.keys == "source"
     )
 
 
@@ -151,7 +151,7 @@ def _chain(sample_maps: SampleMaps, path: Path, layer: int | None, *, overwrite:
 
 
 def _on_image(sample_maps: SampleMaps, axis: str) -> Image | None:
-    picture = sample_maps.sample.pictures.get(sample_maps.sample.axes[axis].on)
+    picture = sample_maps.sample.pictures.get(sample_maps.sample.axes[axis].picture)
     return picture if isinstance(picture, Image) else None
 
 
@@ -244,8 +244,8 @@ def _tracks(sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int |
     tracks = [plane.tracks[i] for i in order]
     return plot_tracks(
         [track.label for track in tracks],
-        np.array([track.seen for track in tracks]),
-        np.array([track.ahead for track in tracks]),
+        np.array([track.history for track in tracks]),
+        np.array([track.future for track in tracks]),
         path,
         weights=[(order.index(track), weight) for track, weight in weights],
         title=sample_maps.sample.title,

@@ -39,7 +39,7 @@ MAX_SAMPLES = 50
 """Largest number of samples of a capture on a page; the first ones are shown."""
 
 _MARK = "<!-- data -->"
-_FORMAT, _VERSION = "regard page", 1
+_FORMAT, _VERSION = "regard page", 2
 
 
 def write(path: Path, captures: Sequence["Capture"]) -> None:
@@ -78,10 +78,10 @@ def _parts(captures: Sequence["Capture"]) -> Iterator[str]:
                 yield from chunks.of(key, attention_map)
                 reads.append(_read_to_json(attention_map) | chunks.facts[key])
             samples_json.append(_sample_to_json(sample_maps, reads))
-        content.append({"title": capture.title, "model": capture.model, "scenes": samples_json})
+        content.append({"title": capture.title, "model": capture.model, "samples": samples_json})
     left_out = sum(max(0, len(capture) - MAX_SAMPLES) for capture in captures)
     notes = [page_cut.note, f"{left_out} more samples are not shown." if left_out else ""]
-    data = {"format": _FORMAT, "version": _VERSION, "captures": content, "rule": " ".join(filter(None, notes))}
+    data = {"format": _FORMAT, "version": _VERSION, "captures": content, "note": " ".join(filter(None, notes))}
     # Escaped, so that no label can end the script element.
     script = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     yield f'<script type="application/json" id="page">{script}</script>\n'

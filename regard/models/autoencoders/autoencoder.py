@@ -35,25 +35,27 @@ class ReconstructionBatch(Protocol):
 class Autoencoder(nn.Module):
     """Dense or convolutional autoencoder of images (batch, channels, height, width) with codes (batch, code).
 
-    `numbers` is the size of a code.
+    numbers: size of a code.
     """
 
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, int, int]):
         super().__init__()
         self.noise, self.sparsity, self.shape = config.noise, config.sparsity, shape
-        self.numbers = config.code
+        self.numbers = config.code_dim
         channels, height, width = shape
         if config.kind == "dense":
             size = channels * height * width
             self.encoder = nn.Sequential(
-                nn.Flatten(), Linear(size, config.hidden), nn.GELU(), Linear(config.hidden, config.code)
+                nn.Flatten(), Linear(size, config.hidden), nn.GELU(), Linear(config.hidden, config.code_dim)
             )
             self.decoder = nn.Sequential(
-                Linear(config.code, config.hidden), nn.GELU(), Linear(config.hidden, size), nn.Unflatten(1, shape)
+                Linear(config.code_dim, config.hidden), nn.GELU(), Linear(config.hidden, size), nn.Unflatten(1, shape)
             )
         else:
             if height % 4 or width % 4:
-                raise ValueError(f"kind=convolutional halves the sides twice, but images are {height} x {width}")
+                raise ValueError(
+                    f"sides of the images must be multiples of 4 with kind=convolutional, got {height} x {width}"
+                )
             outer, inner_shape = config.channels, (2 * config.channels, height // 4, width // 4)
             size = inner_shape[0] * inner_shape[1] * inner_shape[2]
             self.encoder = nn.Sequential(
@@ -62,10 +64,10 @@ class Autoencoder(nn.Module):
                 nn.Conv2d(outer, 2 * outer, 4, stride=2, padding=1),
                 nn.GELU(),
                 nn.Flatten(),
-                Linear(size, config.code),
+                Linear(size, config.code_dim),
             )
             self.decoder = nn.Sequential(
-                Linear(config.code, size),
+                Linear(config.code_dim, size),
                 nn.GELU(),
                 nn.Unflatten(1, inner_shape),
                 nn.ConvTranspose2d(2 * outer, outer, 4, stride=2, padding=1),

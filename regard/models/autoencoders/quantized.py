@@ -6,7 +6,8 @@
     entries    n_k <- gamma n_k + (1 - gamma) #{p: k_p = k}      m_k <- gamma m_k + (1 - gamma) sum_{p: k_p = k} z_p
                e_k = m_k / n_k: moving average of the vectors assigned to it
 
-f and g are convolutions that halve the height and width `halvings` times and double them again. An entry to which
+f and g are convolutions that halve the height and width `downsampling_layers` times and double them again. An entry
+to which
 almost no vectors are assigned is reset to a random vector of the batch, drawn from torch's generator; initially all
 are.
 
@@ -44,21 +45,21 @@ class CodebookOutput(NamedTuple):
 class Codebook(nn.Module):
     """Codebook of `codes` entries of size `dim`, updated by moving averages in training.
 
-    The buffers uses = n (codes,) and sums = m (codes, dim) are part of checkpoints.
+    The buffers cluster_sizes = n (codes,) and cluster_sums = m (codes, dim) are part of checkpoints.
     """
 
-    uses: Tensor
-    sums: Tensor
+    cluster_sizes: Tensor
+    cluster_sums: Tensor
 
     def __init__(self, codes: int, dim: int):
         super().__init__()
-        self.register_buffer("uses", torch.zeros(codes))
-        self.register_buffer("sums", torch.zeros(codes, dim))
+        self.register_buffer("cluster_sizes", torch.zeros(codes))
+        self.register_buffer("cluster_sums", torch.zeros(codes, dim))
 
     @property
     def entries(self) -> Float[Tensor, "codes dim"]:
         """All entries e_k."""
-        return self.sums / self.uses.clamp(min=_TINY)[:, None]
+        return self.cluster_sums / self.cluster_sizes.clamp(min=_TINY)[:, None]
 
     def nearest(self, vectors: Float[Tensor, "*batch dim"]) -> Int[Tensor, "*batch"]:
         """Return the index of the nearest entry of each vector; the lowest index on ties."""
@@ -83,25 +84,25 @@ class Codebook(nn.Module):
     @torch.no_grad()
     def _reset_unused(self, vectors: Tensor) -> None:
         """Reset entries that are rarely used to random vectors of this batch."""
-        share = len(vectors) * _world_size() / len(self.uses)
-        index = torch.randint(len(vectors), (len(self.uses),), device=vectors.device)
+        share = len(vectors) * _world_size() / len(self.cluster_sizes)
+        index = torch.randint(len(vectors), (len(self.cluster_sizes),), device=vectors.device)
         fresh = vectors[index] * share
         if _world_size() > 1:
             dist.broadcast(fresh, src=0)
-        unused = self.uses < _LEAST * share
-        self.sums.copy_(torch.where(unused[:, None], fresh, self.sums))
-        self.uses.copy_(torch.where(unused, share, self.uses))
+        unused = self.cluster_sizes < _LEAST * share
+        self.cluster_sums.copy_(torch.where(unused[:, None], fresh, self.cluster_sums))
+        self.cluster_sizes.copy_(torch.where(unused, share, self.cluster_sizes))
 
     @torch.no_grad()
     def _update_averages(self, vectors: Tensor, codes: Tensor) -> None:
         """Update the moving averages."""
-        uses = torch.zeros_like(self.uses).index_add_(0, codes, torch.ones_like(vectors[:, 0]))
-        sums = torch.zeros_like(self.sums).index_add_(0, codes, vectors)
+        uses = torch.zeros_like(self.cluster_sizes).index_add_(0, codes, torch.ones_like(vectors[:, 0]))
+        sums = torch.zeros_like(self.cluster_sums).index_add_(0, codes, vectors)
         if _world_size() > 1:
             dist.all_reduce(uses)
             dist.all_reduce(sums)
-        self.uses.lerp_(uses, 1 - _DECAY)
-        self.sums.lerp_(sums, 1 - _DECAY)
+        self.cluster_sizes.lerp_(uses, 1 - _DECAY)
+        self.cluster_sums.lerp_(sums, 1 - _DECAY)
 
 
 class QuantizedAutoencoder(nn.Module):
@@ -114,7 +115,7 @@ class QuantizedAutoencoder(nn.Module):
         into: list[nn.Module] = []
         back: list[nn.Module] = []
         before, after = channels, config.channels
-        for number in range(config.halvings):
+        for number in range(config.downsampling_layers):
             # These kernels round odd sides up, and restore them when doubling.
             kernel = 4 - height % 2, 4 - width % 2
             height, width = -(-height // 2), -(-width // 2)
@@ -123,11 +124,11 @@ class QuantizedAutoencoder(nn.Module):
             before, after = after, (2 if number == 0 else 1) * after
         self.grid = height, width
         self.encoder = nn.Sequential(
-            *into, _ResidualBlock(before), _ResidualBlock(before), nn.Conv2d(before, config.code, 1)
+            *into, _ResidualBlock(before), _ResidualBlock(before), nn.Conv2d(before, config.code_dim, 1)
         )
-        first = nn.Conv2d(config.code, before, 3, padding=1)
+        first = nn.Conv2d(config.code_dim, before, 3, padding=1)
         self.decoder = nn.Sequential(first, _ResidualBlock(before), _ResidualBlock(before), nn.GELU(), *back[:-1])
-        self.codebook = Codebook(config.codes, config.code)
+        self.codebook = Codebook(config.codebook_size, config.code_dim)
 
     @property
     def numbers(self) -> int:
@@ -170,24 +171,24 @@ class QuantizedAutoencoder(nn.Module):
         return self.decoder(entries.movedim(-1, 1)) + 0.5
 
 
-class _ResidualBlock(nn.Module):
-    """Residual block x + W2 gelu(W1 gelu(x)), where W1 is a 3 x 3 and W2 a 1 x 1 convolution."""
-
-    def __init__(self, channels: int):
-        super().__init__()
-        self.inside = nn.Sequential(
-            nn.GELU(), nn.Conv2d(channels, channels, 3, padding=1), nn.GELU(), nn.Conv2d(channels, channels, 1)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.inside(x)
-
-
 def usage(codes: Int[Tensor, "..."], size: int) -> tuple[int, float]:
     """Return the number of codes in use, of `size`, and the perplexity exp(-sum_k p_k log p_k) of their frequencies."""
     shares = codes.flatten().bincount(minlength=size).double() / max(1, codes.numel())
     used = shares[shares > 0]
     return len(used), float(torch.exp(-(used * used.log()).sum()))
+
+
+class _ResidualBlock(nn.Module):
+    """Residual block x + W2 gelu(W1 gelu(x)), where W1 is a 3 x 3 and W2 a 1 x 1 convolution."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.GELU(), nn.Conv2d(channels, channels, 3, padding=1), nn.GELU(), nn.Conv2d(channels, channels, 1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layers(x)
 
 
 def _world_size() -> int:

@@ -36,13 +36,13 @@ class Core(nn.Module, ABC):
     """Base class of cores, between a reader and a writer; input items and hidden states have size `width`."""
 
     width: int
+    """Size of the input items and of the hidden states."""
+    memory_dim: int
+    """Size of the items that `encode` returns."""
 
     def blocks(self) -> list[nn.Module]:
         """Return the modules whose weights are used only inside their own forward, which FSDP may shard one by one."""
         return []
-
-    memory_dim: int
-    """Size of the items that `encode` returns."""
 
     @abstractmethod
     def encode(self, source: Padded) -> Padded:

@@ -1,6 +1,8 @@
-"""Recurrent core: rnn, gru or lstm as encoder and decoder; see regard.models.cores.recurrent_decoder.
+"""Recurrent core: plain rnn, gru or lstm cells as encoder and decoder.
 
     s_j = cell([x'_j; c_{j-1}], s_{j-1})        rnn: s_j = tanh(A' [x'_j; s_{j-1}; c_{j-1}] + b)
+
+The decoder and its attention are in regard.models.cores.recurrent_decoder.
 
 Source: lectures, B; sutskever2014 (attention none); bahdanau2015 (additive); luong2015 (the rest).
 """

@@ -8,8 +8,8 @@
 
 x'_j is the previous output, x'_1 the start symbol. `start` reads c_0 with s_0; each step then reads once, and the
 weights of c_j are the attention of hidden_j. (Bahdanau aligns step j with s_{j-1}: that is our c_{j-1}, which enters
-s_j here as it does there.) Attention "none" is plain seq2seq without a context vector: s_0 is all that the decoder has
-of the source.
+s_j here as it does there.) Attention "none" is plain seq2seq without a context vector: the decoder depends on the
+source only through s_0.
 
 The cells are plain recurrent ones (regard.models.cores.recurrent), or read their own past as well
 (regard.models.cores.self_attentive), where s_{j-1} is the result of that read.
@@ -105,7 +105,7 @@ class RecurrentDecoderCore(Core, ABC):
         # With one direction, the final state of the encoder is the initial state of the decoder.
         num_bridges = num_decoder if config.directions == 2 and encodes and in_order else 0
         parts = CELLS[config.cell].parts
-        self.handovers = nn.ModuleList(Bridge(hidden, parts=parts) for _ in range(num_bridges))
+        self.bridges = nn.ModuleList(Bridge(hidden, parts=parts) for _ in range(num_bridges))
         score = _score(config) if decodes and encodes else None
         self.read = None if score is None else Read(score, choose=_choice(config), kernel=config.kernel)
         context_dim = 0 if score is None else hidden
@@ -211,8 +211,8 @@ class RecurrentDecoderCore(Core, ABC):
         num_decoder = len(self.cells)
         surplus = len(encoded.finals) - num_decoder
         finals = tuple(encoded.finals[max(0, layer + surplus)] for layer in range(num_decoder))
-        if len(self.handovers):
-            finals = tuple(bridge(final) for bridge, final in zip(self.handovers, finals, strict=True))
+        if len(self.bridges):
+            finals = tuple(bridge(final) for bridge, final in zip(self.bridges, finals, strict=True))
         return tuple(cell.init_from(final) for cell, final in zip(self._decoder, finals, strict=True))
 
     def _advance(self, projected: Tensor, state: RecurrentDecoderState) -> RecurrentDecoderState:
@@ -240,11 +240,11 @@ class Bridge(nn.Module):
 
     def __init__(self, hidden: int, *, parts: int):
         super().__init__()
-        self.maps = nn.ModuleList(_linear(hidden, hidden) for _ in range(parts))
+        self.projections = nn.ModuleList(_linear(hidden, hidden) for _ in range(parts))
 
     def forward(self, final: CellState) -> CellState:
         """Return the initial state."""
-        output, *rest = (linear(part) for linear, part in zip(self.maps, final, strict=True))
+        output, *rest = (linear(part) for linear, part in zip(self.projections, final, strict=True))
         return torch.tanh(output), *rest
 
 

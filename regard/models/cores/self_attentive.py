@@ -1,4 +1,4 @@
-"""Self-attentive core: recurrent layers that read all their past states instead of only the last.
+"""Self-attentive core: recurrent layers that attend to all their past states instead of using only the last.
 
     own past          h~_t, c~_t = read(h_1 .. h_{t-1}) by x_t, in place of h_{t-1}, c_{t-1}    lstm (LSTM-Network)
                       c_t        = read(h_1 .. h_t) by h_t, in place of h_t                     rnn

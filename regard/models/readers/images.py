@@ -18,12 +18,12 @@ from regard.layers.dropout import Dropout
 
 
 class ImageReader(nn.Module):
-    """Reader of images (batch, channels, height, width), giving items (batch, places, dim), row by row.
+    """Reader of images (batch, channels, height, width), giving items (batch, positions, dim), row by row.
 
     Pixels are in [0, 1].
     patch:    side of a patch; None for the stem.
-    centers:  (places, 2), x and y of the center of each item, as shares of the image's width and height.
-    halvings: number of halvings of the stem; an item covers 2^halvings pixels a side.
+    centers:  (positions, 2), x and y of the center of each item, as shares of the image's width and height.
+    downsampling_layers: number of halvings of the stem; an item covers 2^downsampling_layers pixels a side.
     Raises:   ValueError if the sides of the image are not multiples of `patch`.
     """
 
@@ -33,14 +33,14 @@ class ImageReader(nn.Module):
         dim: int,
         *,
         patch: int | None = None,
-        halvings: int = 2,
+        downsampling_layers: int = 2,
         dropout: float = 0.0,
     ):
         super().__init__()
         channels, height, width = shape
         if patch is None:
-            side = 2**halvings
-            self.stem: nn.Module = Stem(channels, dim, halvings=halvings)
+            side = 2**downsampling_layers
+            self.stem: nn.Module = Stem(channels, dim, downsampling_layers=downsampling_layers)
         else:
             side = patch
             if height % patch or width % patch:

@@ -77,9 +77,9 @@ def hide_bands(bands: Float[Tensor, "batch bands frames"], most: int) -> Float[T
 
 
 class FrameReader(nn.Module):
-    """Reader of sound (batch, samples), giving items (batch, places, dim) of 2^halvings frames each.
+    """Reader of sound (batch, samples), giving items (batch, positions, dim) of 2^downsampling_layers frames each.
 
-    centers: (places, 1), the center of each item as a share of the length.
+    centers: (positions, 1), the center of each item as a share of the length.
     hidden:  largest width of the masked ranges of bands in training; 0: none.
     """
 
@@ -92,7 +92,7 @@ class FrameReader(nn.Module):
         bands: int,
         hop: float = 0.01,
         channels: int = 48,
-        halvings: int = 2,
+        downsampling_layers: int = 2,
         dropout: float = 0.0,
         hidden: int = 0,
     ):
@@ -100,13 +100,13 @@ class FrameReader(nn.Module):
         self.hidden = hidden
         self.spectrum = LogMel(sample_rate, bands, hop=hop)
         frames = samples // self.spectrum.hop
-        places = -(-frames // 2**halvings)
-        self.stem = Stem(1, channels, halvings=halvings)
-        self.project = Linear(channels * -(-bands // 2**halvings), dim)
+        num_items = -(-frames // 2**downsampling_layers)
+        self.stem = Stem(1, channels, downsampling_layers=downsampling_layers)
+        self.project = Linear(channels * -(-bands // 2**downsampling_layers), dim)
         # The first frame is centered on the first sample, and an item on its frames.
-        middle = (torch.arange(places) + 0.5) * 2**halvings - 0.5
+        middle = (torch.arange(num_items) + 0.5) * 2**downsampling_layers - 0.5
         self.register_buffer("centers", (middle * self.spectrum.hop / samples)[:, None], persistent=False)
-        self.register_buffer("_positions", sinusoids(0, places, dim), persistent=False)
+        self.register_buffer("_positions", sinusoids(0, num_items, dim), persistent=False)
         self.dropout = Dropout(dropout)
 
     def forward(self, source: Float[Tensor, "batch samples"]) -> Unpadded:
@@ -114,6 +114,6 @@ class FrameReader(nn.Module):
         bands = self.spectrum(source)
         if self.training and self.hidden:
             bands = hide_bands(bands, self.hidden)
-        features = self.stem(bands[:, None])  # (batch, channels, bands, places)
+        features = self.stem(bands[:, None])  # (batch, channels, bands, positions)
         items = self.project(features.flatten(1, 2).transpose(1, 2))
         return Unpadded.of(self.dropout(items + self._positions.to(items.dtype)))

@@ -22,7 +22,7 @@ class TrackReader(nn.Module):
     def __init__(self, observed: int, dim: int):
         super().__init__()
         self.embed = nn.Sequential(Linear(4 * observed - 2, dim), nn.GELU(), Linear(dim, dim))
-        self.oneself = nn.Parameter(torch.randn(dim) * 0.02)
+        self.ego_embedding = nn.Parameter(torch.randn(dim) * 0.02)
 
     def forward(self, source: Padded) -> Padded:
         """Return one item per track, lengths unchanged."""
@@ -30,5 +30,5 @@ class TrackReader(nn.Module):
         steps = tracks[:, :, 1:] - tracks[:, :, :-1]
         items = self.embed(torch.cat((tracks.flatten(2), _STEP_SCALE * steps.flatten(2)), -1))
         ego = torch.zeros_like(items)
-        ego[:, 0] = self.oneself
+        ego[:, 0] = self.ego_embedding
         return Padded(items + ego, source.lengths)

@@ -1,1 +1,1 @@
-"""Writers: turn hidden vectors into an output and its loss."""
+"""Writers: output heads, which turn hidden vectors into an output and its loss."""

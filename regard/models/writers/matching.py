@@ -2,7 +2,7 @@
 
     one-to-one     the assignment of minimum total cost: one prediction for every target, the others are unmatched
     one-to-many    the k predictions inside each target of largest alignment  p^a IoU^b
-    NMS            of overlapping predictions of one class, only the one of highest score is kept
+    NMS            non-maximum suppression: of overlapping predictions of one class, only that of highest score is kept
 
 One-to-one matching needs no removal of duplicates and is used for the final predictions; one-to-many assignment trains
 the proposals faster, since every target supervises several predictions.
@@ -47,12 +47,12 @@ def hungarian_matching(
 
 @torch.no_grad()
 def class_wise_nms(
-    score: Float[Tensor, "rows places"],
-    label: Int[Tensor, "rows places"],
-    regions: Float[Tensor, "rows places sides"],
+    score: Float[Tensor, "rows proposals"],
+    label: Int[Tensor, "rows proposals"],
+    regions: Float[Tensor, "rows proposals sides"],
     *,
     overlap: float,
-) -> tuple[Int[Tensor, "rows places"], Bool[Tensor, "rows places"]]:
+) -> tuple[Int[Tensor, "rows proposals"], Bool[Tensor, "rows proposals"]]:
     """Return the order of predictions by score, with suppressed ones last, and which predictions are kept.
 
     A prediction is suppressed by a kept one of higher score and the same class if their IoU is above `overlap`.
@@ -74,22 +74,22 @@ def class_wise_nms(
 
 @torch.no_grad()
 def task_aligned_assignment(
-    probability: Float[Tensor, "rows places targets"],
-    regions: Float[Tensor, "rows places sides"],
-    centers: Float[Tensor, "places axes"],
+    probability: Float[Tensor, "rows proposals targets"],
+    regions: Float[Tensor, "rows proposals sides"],
+    centers: Float[Tensor, "proposals axes"],
     targets: Float[Tensor, "rows targets sides"],
     real: Bool[Tensor, "rows targets"],
     *,
     most: int = 9,
-) -> tuple[Int[Tensor, "rows places"], Float[Tensor, "rows places"]]:
+) -> tuple[Int[Tensor, "rows proposals"], Float[Tensor, "rows proposals"]]:
     """Return the target assigned to each proposal (-1 if none) and its target score, in [0, 1].
 
     probability: predicted by each proposal for the class of each target.
-    centers: (places, axes), the position of each proposal.
+    centers: (proposals, axes), the position of each proposal.
     Each target is assigned to the `most` best aligned proposals whose center lies inside it or is nearest to it. A
     proposal of several targets keeps the one of largest IoU. The target score of the best proposal is its IoU.
     """
-    iou, _ = overlaps(regions[:, :, None], targets[:, None])  # (rows, places, targets)
+    iou, _ = overlaps(regions[:, :, None], targets[:, None])  # (rows, proposals, targets)
     first, last = corners(targets)
     point = centers[None, :, None]
     inside = ((point > first[:, None]) & (point < last[:, None])).all(-1)

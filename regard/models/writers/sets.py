@@ -75,7 +75,7 @@ class SetWriter(nn.Module):
     """Set prediction head for `num_queries` queries, a decoder of `blocks` blocks and regions of `axes` axes.
 
     proposing_dim: size of the memory's items if queries start from proposals; None for learned queries.
-    overlap:       IoU above which proposals of the same class are suppressed (NMS).
+    nms_threshold: IoU above which proposals of the same class are suppressed (NMS).
     """
 
     def __init__(
@@ -87,40 +87,40 @@ class SetWriter(nn.Module):
         num_queries: int,
         blocks: int,
         proposing_dim: int | None = None,
-        overlap: float = 0.5,
+        nms_threshold: float = 0.5,
     ):
         super().__init__()
-        self.num_queries, self.num_classes, self.overlap = num_queries, num_classes, overlap
-        self.where = RegionEmbedding(axes, dim)
-        self.classes = nn.ModuleList(
+        self.num_queries, self.num_classes, self.nms_threshold = num_queries, num_classes, nms_threshold
+        self.region_embedding = RegionEmbedding(axes, dim)
+        self.class_heads = nn.ModuleList(
             _class_head(dim, num_classes, is_change=proposing_dim is not None) for _ in range(blocks)
         )
-        self.changes = nn.ModuleList(_region_head(dim, axes) for _ in range(blocks))
+        self.region_heads = nn.ModuleList(_region_head(dim, axes) for _ in range(blocks))
         self.proposes = proposing_dim is not None
         if proposing_dim is None:
             self.queries = nn.Parameter(torch.randn(num_queries, dim) * dim**-0.5)
             centers = torch.rand(num_queries, axes) * 0.9 + 0.05
             self.references = nn.Parameter(torch.logit(torch.cat((centers, torch.full_like(centers, 0.2)), -1)))
         else:
-            self.place_norm = nn.LayerNorm(proposing_dim)
-            self.place_classes = _class_head(proposing_dim, num_classes)
-            self.place_changes = _region_head(proposing_dim, axes)
+            self.proposal_norm = nn.LayerNorm(proposing_dim)
+            self.proposal_class_head = _class_head(proposing_dim, num_classes)
+            self.proposal_region_head = _region_head(proposing_dim, axes)
             self.query = Linear(proposing_dim, dim)
-            self.sure = Linear(num_classes, dim)
+            self.class_embedding = Linear(num_classes, dim)
 
     def propose(
         self,
-        items: Float[Tensor, "rows places dim"],
-        centers: Float[Tensor, "places axes"],
+        items: Float[Tensor, "rows items dim"],
+        centers: Float[Tensor, "items axes"],
         hidden: Tensor | None = None,
     ) -> SetPredictions:
         """Return the proposal of every item of the memory; `hidden` is True for padding."""
-        normed = self.place_norm(items)
+        normed = self.proposal_norm(items)
         references = torch.cat((centers, torch.full_like(centers, _SIDE)), -1)
-        logits = widen(self.place_classes(normed))
+        logits = widen(self.proposal_class_head(normed))
         if hidden is not None:
             logits = logits.masked_fill(hidden[..., None], -100.0)
-        regions = refine_regions(references.expand(len(items), -1, -1), widen(self.place_changes(normed)))
+        regions = refine_regions(references.expand(len(items), -1, -1), widen(self.proposal_region_head(normed)))
         return SetPredictions(logits, regions)
 
     def select_queries(self, items: Tensor, proposed: SetPredictions | None) -> tuple[Tensor, SetPredictions]:
@@ -128,21 +128,24 @@ class SetWriter(nn.Module):
         if proposed is None:
             references = torch.sigmoid(self.references).expand(len(items), -1, -1)
             logits = references.new_zeros(*references.shape[:2], self.num_classes)
-            return self.queries + self.where(references), SetPredictions(logits, references)
+            return self.queries + self.region_embedding(references), SetPredictions(logits, references)
         logits, regions = self._detach(proposed)  # the proposals have a loss of their own
         best = logits.max(-1)
-        order, keep = class_wise_nms(best.values, best.indices, regions, overlap=self.overlap)
+        order, keep = class_wise_nms(best.values, best.indices, regions, overlap=self.nms_threshold)
         index = order[:, : self.num_queries, None]
         logits, regions, items = (
-            part.gather(1, index.expand(-1, -1, part.shape[-1])) for part in (logits, regions, self.place_norm(items))
+            part.gather(1, index.expand(-1, -1, part.shape[-1]))
+            for part in (logits, regions, self.proposal_norm(items))
         )
         logits = torch.where(keep[:, : self.num_queries, None], logits, logits.clamp(max=_RARE))
-        return self.query(items) + self.where(regions) + self.sure(logits.sigmoid()), SetPredictions(logits, regions)
+        return self.query(items) + self.region_embedding(regions) + self.class_embedding(
+            logits.sigmoid()
+        ), SetPredictions(logits, regions)
 
     def predictions_per_block(self, hidden: list[Tensor], start: SetPredictions) -> list[SetPredictions]:
         """Return the predictions of the queries after each decoder block (auxiliary outputs, carion2020)."""
         predictions, (logits, regions) = [], start
-        for h, classes, changes in zip(hidden, self.classes, self.changes, strict=True):
+        for h, classes, changes in zip(hidden, self.class_heads, self.region_heads, strict=True):
             regions = refine_regions(regions, widen(changes(h)))
             change = widen(classes(h))
             logits = logits + change if self.proposes else change

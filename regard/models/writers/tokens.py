@@ -1,4 +1,4 @@
-"""Autoregressive output: embeds the previous target tokens, and predicts the next token with cross-entropy.
+"""Token head (autoregressive): embedding of the previous target tokens, and cross-entropy of the next one.
 
     inputs   BOS y_1 ... y_{n-1} y_n          decoder inputs
     outputs  y_1 y_2 ... y_n     EOS          targets of each position

@@ -1,1 +1,1 @@
-"""Fused additive attention."""
+"""Fused additive attention, for CPUs and GPUs (operator: regard.ops.additive)."""

@@ -1,1 +1,1 @@
-"""Loops of the compiled decoder: packed matrix products, attention, search."""
+"""Loops of engine `compiled`: packed matrix products, attention, search."""

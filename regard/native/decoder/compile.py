@@ -51,7 +51,8 @@ def intrinsic(function: Callable) -> Callable:
 def jit_entry(make: Callable[[str], Callable]) -> Callable[[], Any]:
     """Compile the function that `make(STAMP)` returns, for calls from Python, on first use.
 
-    The compiled code is cached on disk with all its callees, see regard.native.cache.
+    The compiled code is cached on disk with all its callees, see regard.native.cache. The function must refer to the
+    stamp, which numba then includes in the key of the cache.
     """
 
     @functools.cache

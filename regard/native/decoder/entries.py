@@ -15,7 +15,7 @@ from regard.native.decoder.top_tokens import compute_logits, top_tokens
 
 def _search(stamp: str) -> Callable:
     def run(context, batch, rules, keys, values, results, location):
-        stamp  # noqa: B018  # see `jit_entry`
+        _ = stamp
         return search_batch(context, batch, rules, keys, values, results, location)
 
     return run
@@ -23,7 +23,7 @@ def _search(stamp: str) -> Callable:
 
 def _prefill(stamp: str) -> Callable:
     def run(context, tokens, slots, keys, values):
-        stamp  # noqa: B018
+        _ = stamp
         prefill_blocks(context, tokens, slots, keys, values)
 
     return run
@@ -37,7 +37,7 @@ def _generate(stamp: str) -> Callable:
         scores (rows, vocab): if it has rows, no tokens are chosen, and the scores of the next tokens are written to it.
         Returns FINISHED, or the outcome that prevented a choice.
         """
-        stamp  # noqa: B018
+        _ = stamp
         rows, logits, zeros = len(tokens), floats(context, LOGITS), np.zeros(len(tokens), np.int64)
         log_probs, counts = np.zeros(rows, np.float32), np.zeros(rows, np.int64)
         sources = np.zeros((keys.shape[0], 0, 1), np.float32)

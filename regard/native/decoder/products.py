@@ -43,7 +43,7 @@ def _multiplier(kind: int) -> Callable[[str], Callable]:
         def run(x, x_stride, rows, weights, depth, panels, bias, out, out_stride, floor, is_added, x_scales, w_scales,
                 w_sums):  # fmt: skip
             """Compute all tiles of a product, by addresses and strides in bytes; depth is the number of words of x."""
-            stamp  # noqa: B018  # see `jit_callback`
+            _ = stamp
             # Each tile, except those of few rows, prefetches a part of the next panel, so that weights arrive in time.
             panel_stride = depth * (2 * PANEL if is_halves else 4 * PANEL)
             panel = 0

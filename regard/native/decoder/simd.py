@@ -108,19 +108,19 @@ def _loop_registers(builder: Any, count: Any, first: Any, body: Callable[[Any, A
     return result
 
 
-_DOT = types.float32(types.int64, types.int64, types.int64)
-
-
 @intrinsic
 def dot(_typing: Any, a: Any, b: Any, count: Any) -> Any:
     """Return sum_i a_i b_i."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         a, b, count = arguments
-        step = lambda at, total: fma(builder, _load(builder, a, at), _load(builder, b, at), total)  # noqa: E731
+
+        def step(index: Any, total: Any) -> Any:
+            return fma(builder, _load(builder, a, index), _load(builder, b, index), total)
+
         return _reduce(builder, _loop_registers(builder, count, _splat(0.0), step), builder.fadd)
 
-    return _DOT, generate
+    return types.float32(types.int64, types.int64, types.int64), generate
 
 
 @intrinsic
@@ -148,8 +148,8 @@ def row_max(_typing: Any, a: Any, count: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         a, count = arguments
 
-        def maximum(one: Any, other: Any) -> Any:
-            return builder.select(builder.fcmp_ordered(">", one, other), one, other)
+        def maximum(left: Any, right: Any) -> Any:
+            return builder.select(builder.fcmp_ordered(">", left, right), left, right)
 
         maxima = _loop_registers(
             builder, count, _splat(-math.inf), lambda at, most: maximum(_load(builder, a, at), most)

@@ -1,6 +1,8 @@
-"""The most likely tokens of each row, from logits that are computed for a few rows at a time.
+"""The most likely next tokens of each row, from logits that are computed for a few rows at a time.
 
-log p_v = z_v - max z - log sum_v e^{z_v - max z}       z = h E^T, some rows at a time
+    log p_v = z_v - max z - log sum_v e^{z_v - max z}       z = h E^T
+
+Of equal log-probabilities, the lower token comes first.
 """
 
 import math

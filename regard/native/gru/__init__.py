@@ -1,1 +1,1 @@
-"""Loops over the gates and the additive read of a GRU."""
+"""Loops over the gates of a GRU, and the additive attention of its decoder."""

@@ -150,7 +150,7 @@ def _make_forward(dtype, stamp):
     size = np.dtype(dtype).itemsize
 
     def tasks(address):
-        stamp  # noqa: B018
+        _ = stamp
         job = carray(address, (_LENGTH,), np.int64)
         rows, dim, step, time = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK], job[_TIME]
         values, recurrent, extra = (
@@ -222,7 +222,7 @@ def _make_backward(dtype, stamp):
     size = np.dtype(dtype).itemsize
 
     def tasks(address):
-        stamp  # noqa: B018
+        _ = stamp
         job = carray(address, (_LENGTH,), np.int64)
         rows, dim, step, time = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK], job[_TIME]
         grad_input, grad_recurrent, extra = (

@@ -201,7 +201,7 @@ def _make_forward(dtype, stamp):
     size = np.dtype(dtype).itemsize
 
     def tasks(address):
-        stamp  # noqa: B018
+        _ = stamp
         job = carray(address, (_LENGTH,), np.int64)
         rows, keys, dim, value_dim = job[_ROWS], job[_KEYS], job[_DIM], job[_VALUE_DIM]
         exps, values = _array(job, _EXPS, (rows, keys, dim)), _array(job, _VALUES, (rows, keys, value_dim))
@@ -236,7 +236,7 @@ def _make_backward(dtype, stamp):
     size = np.dtype(dtype).itemsize
 
     def tasks(address):
-        stamp  # noqa: B018
+        _ = stamp
         job = carray(address, (_LENGTH,), np.int64)
         rows, keys, dim, value_dim = job[_ROWS], job[_KEYS], job[_DIM], job[_VALUE_DIM]
         exps, values = _array(job, _EXPS, (rows, keys, dim)), _array(job, _VALUES, (rows, keys, value_dim))
@@ -284,7 +284,7 @@ def _make_backward(dtype, stamp):
 
 def _make_memory_gradients(dtype, stamp):
     def tasks(address):
-        stamp  # noqa: B018
+        _ = stamp
         job = carray(address, (_LENGTH,), np.int64)
         rows, keys, dim, value_dim, steps = job[_ROWS], job[_KEYS], job[_DIM], job[_VALUE_DIM], job[_STEPS]
         exps, v = _array(job, _EXPS, (rows, keys, dim)), _array(job, _V, (dim,))

@@ -1,1 +1,1 @@
-"""What all recipes share: tasks, trained runs, text pairs, images."""
+"""Shared parts of recipes: base classes, settings, engines, text pairs and images."""

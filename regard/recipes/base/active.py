@@ -20,9 +20,9 @@ from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.trace import is_traced
 
-_AUTO: dict[str, Any] = {"engine": "auto", "compute_type": None, "workers": None}
 MANY = 1000
 """Number of inputs from which compiling pays off if compiled code cannot be cached."""
+_AUTO: dict[str, Any] = {"engine": "auto", "compute_type": None, "workers": None}
 
 
 class ActiveModel:
@@ -98,15 +98,6 @@ class ActiveModel:
             warnings.warn(f"using the torch engine, which is slower, {reason}", stacklevel=6)
 
 
-def _copy(module: nn.Module) -> nn.Module:
-    """Return a copy of a module. Raises: UserError if it cannot be copied."""
-    try:
-        with torch.inference_mode(mode=False):
-            return copy.deepcopy(module)
-    except Exception as error:
-        raise UserError(f"the model cannot be copied, which compile() needs: {error}") from error
-
-
 @contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
     """Set the default dtype of new tensors within the context."""
@@ -116,3 +107,12 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    """Return a copy of a module. Raises: UserError if it cannot be copied."""
+    try:
+        with torch.inference_mode(mode=False):
+            return copy.deepcopy(module)
+    except Exception as error:
+        raise UserError(f"the model cannot be copied, which compile() needs: {error}") from error

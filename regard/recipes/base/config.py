@@ -1,4 +1,4 @@
-"""Settings shared by recipes: BLEU, limits on lengths, and the files of other data to evaluate."""
+"""Shared settings of recipes: limits on lengths, and the data that `evaluate` takes. Importing them needs no torch."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -10,14 +10,14 @@ from regard.settings.ranges import Count, check_ranges
 
 
 def clamp_max_length(decode: DecodeConfig, model: ModelConfig) -> DecodeConfig:
-    """Return the search settings with max_length limited to the learned positions."""
+    """Return the search settings with max_length limited to the number of learned positions."""
     if isinstance(model.core, TransformerConfig) and model.core.positions == "learned":
         return replace(decode, max_length=min(decode.max_length, model.core.max_positions))
     return decode
 
 
 def limit_input_length(max_length: int, model: ModelConfig) -> int:
-    """Return max_length, limited to the learned positions without EOS."""
+    """Return max_length, limited to the number of learned positions minus one for EOS."""
     if isinstance(model.core, TransformerConfig) and model.core.positions == "learned":
         return min(max_length, model.core.max_positions - 1)
     return max_length
@@ -58,7 +58,7 @@ class OtherImages:
     """Other images to evaluate a model on, in the format of its training data."""
 
     test: tuple[str, ...] = ()
-    """A folder with a folder per class, or an IDX file. Several are evaluated one by one. Default: the run's test
+    """A folder with one subfolder per class, or an IDX file. Several are evaluated one by one. Default: the run's test
     data."""
     on_bad: OnBad = "error"
     """Handling of files that are not images or have an unknown class: error stops; skip leaves them out and counts
@@ -94,8 +94,8 @@ class OtherScenes:
     """Other images to evaluate a text-to-image model on, in the format of its training data."""
 
     test: tuple[str, ...] = ()
-    """A folder with a folder per class, or an IDX file, whose images are placed on canvases; or FILE.tsv or FILE.jsonl
-    of image files and captions. Several are evaluated one by one. Default: the run's test data."""
+    """A folder with one subfolder per class, or an IDX file, whose images are placed on canvases; or FILE.tsv or
+    FILE.jsonl of image files and captions. Several are evaluated one by one. Default: the run's test data."""
     on_bad: OnBad = "error"
     """Handling of bad lines and of files that are not images or have an unknown class: error stops; skip leaves them
     out and counts them."""
@@ -130,13 +130,13 @@ class OtherData:
     """Pairs: FILE.tsv, FILE.jsonl, the source side of two text files, hf:NAME; also with .gz. Several are evaluated one
     by one. Default: the run's test data."""
     test_target: tuple[str, ...] = ()
-    """Target side of each, for text files."""
+    """Target side of each file in `test`, for text files."""
     format: PairFormat = "auto"
     """File format. auto: text if a target file is given, else by the file suffix or `hf:`."""
     source_column: Count | str | None = None
     """Column of the source text: number (from 1) or header name in TSV, else field name."""
     target_column: Count | str | None = None
-    """Column of the target text."""
+    """Column of the target text, as `source_column`."""
     on_bad: OnBad = "error"
     """Handling of bad lines (wrong columns, empty side, not UTF-8, too long): error stops; skip leaves them out and
     counts them."""
@@ -145,5 +145,5 @@ class OtherData:
         check_ranges(self)
         if self.test_target and len(self.test_target) != len(self.test):
             raise ValueError(
-                f"test_target must name one file for each of test, {len(self.test)} in all, got {len(self.test_target)}"
+                f"test_target must name one file for each file in test ({len(self.test)}), got {len(self.test_target)}"
             )

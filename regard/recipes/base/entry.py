@@ -16,7 +16,7 @@ class Entry:
     """Description in one line, for lists."""
     config: type[Any]
     module: str = ""
-    """Module with `create_recipe(run, tell)`; imported when the recipe is used."""
+    """Module with `create_recipe(run, notify)`; imported when the recipe is used."""
     other: type = OtherData
     """Options of `evaluate` for data other than the run's test data."""
     reads_files: bool = False

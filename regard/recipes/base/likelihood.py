@@ -28,16 +28,16 @@ def answer_log_prob(target: Target, answers: Tensor) -> Tensor:
     return answers[0][predicted].log().sum()
 
 
-def set_log_prob(predictions: SetPredictions, elements: Iterable[tuple[int, int]], what: str) -> Tensor:
+def set_log_prob(predictions: SetPredictions, elements: Iterable[tuple[int, int]], noun: str) -> Tensor:
     """Return the sum of log p of elements of one row, given as (query, class).
 
-    what:   noun for an element in messages, such as "box".
+    noun:   for an element in messages, such as "box".
     Raises: EmptyAnswerError if there is none.
     """
     pairs = torch.tensor(list(elements), device=predictions.logits.device)
     if not len(pairs):
         raise EmptyAnswerError(
-            f"no {what} is detected in it, so there is no probability to differentiate: a lower threshold (a setting "
+            f"no {noun} is detected in it, so there is no probability to differentiate: a lower threshold (a setting "
             "of the run) detects more"
         )
     return nn.functional.logsigmoid(predictions.logits[0].float())[pairs[:, 0], pairs[:, 1]].sum()

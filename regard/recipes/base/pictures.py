@@ -1,4 +1,4 @@
-"""Images as inputs of a model: reading, resizing, and the patches that attention maps refer to."""
+"""Images as inputs of a model: reading, the patches that attention maps refer to, and the shape of a run's images."""
 
 import json
 import math
@@ -16,6 +16,9 @@ from regard.look.sample import Axis, Image
 from regard.models.readers.images import ImageReader
 from regard.system.files import read_json
 
+_SHAPE = "images.json"
+_MOST_VALUES = 1 << 28
+
 
 def to_picture(pixels: NDArray[np.uint8]) -> Image:
     """Return the picture of pixels (channels, height, width), gray or RGB."""
@@ -24,7 +27,7 @@ def to_picture(pixels: NDArray[np.uint8]) -> Image:
 
 def patch_axis(reads: ImageReader) -> Axis:
     """Return the axis of an image's items, with the area of each on the picture "image"."""
-    axis = Axis.grid(*reads.grid, on="image")
+    axis = Axis.grid(*reads.grid, picture="image")
     # The center of the first item is half an item from the edges; the last items may extend beyond the image.
     width, height = (2 * reads.get_buffer("centers")[0].double()).tolist()
     places = []
@@ -32,7 +35,7 @@ def patch_axis(reads: ImageReader) -> Axis:
         row, column = divmod(number, reads.grid[1])
         left, top = column * width, row * height
         places.append((left, top, min(width, 1 - left), min(height, 1 - top)))
-    return Axis(labels=axis.labels, what=axis.what, on=axis.on, places=tuple(places))
+    return Axis(labels=axis.labels, kind=axis.kind, picture=axis.picture, places=tuple(places))
 
 
 def load_pixels(given: Any, number: int, data: ImagesConfig, shape: Sequence[int]) -> NDArray[np.uint8]:
@@ -55,10 +58,6 @@ def load_pixels(given: Any, number: int, data: ImagesConfig, shape: Sequence[int
     return read_image_array(Path(given), data, (channels, height, width))
 
 
-_SHAPE = "images.json"
-_MOST_VALUES = 1 << 28
-
-
 def save_shape(folder: Path, shape: tuple[int, int, int]) -> None:
     """Write the shape (channels, height, width) of a run's images."""
     content = {"format": "regard-images", "version": 1, "shape": list(shape)}
@@ -66,7 +65,7 @@ def save_shape(folder: Path, shape: tuple[int, int, int]) -> None:
 
 
 def read_shape(folder: Path) -> tuple[int, int, int]:
-    """Read what `save_shape` wrote. Raises UserError naming the file."""
+    """Read the file of `save_shape`. Raises UserError naming the file."""
     path = folder / _SHAPE
     if not path.exists():
         raise UserError(f"{path} is missing: the run is not complete")

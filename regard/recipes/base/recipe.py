@@ -1,10 +1,10 @@
-"""Base classes of recipes (the data, model and metric of a run) and of trained runs; `load`.
+"""Base classes of recipes (the data, model and metric of a run) and of trained runs, and checks of their inputs.
 
-    recipe = create_recipe(run, tell)  data and metric, from the run's settings
+    recipe = create_recipe(run, notify)  data and metric, from the run's settings
     recipe.learn(folder)               write vocabularies, labels and scales, computed from the training data
     recipe.pretrain(folder)            train the models that the main model needs
-    recipe.open(folder)                read what `learn` and `pretrain` wrote
-    recipe.model(), .batches()         what regard.train.loop.fit trains, and on what
+    recipe.open(folder)                read the files of `learn` and `pretrain`
+    recipe.model(), .batches()         model and training batches, for regard.train.loop.fit
     recipe.measure(model)              validation metrics; `recipe.metric` selects the best checkpoint
     recipe.build_run(model, folder)    the trained model with predict, evaluate and look
 
@@ -158,10 +158,10 @@ class TrainedRun(ABC):
     def _check_test(self) -> None:
         """Raise UserError if the run has no test data."""
         if not self.recipe.has_test():
-            raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+            raise UserError(f"the run {self.folder} has no test data: give it with --data.test")
 
     def _set_name(self, value: Any, name: str) -> Any:
-        """Remember the name of an input for titles, and return the input."""
+        """Store the name of an input for titles, and return the input."""
         # By identity: arrays and images have no name of their own. The weak reference detects a reused id.
         self._names[id(value)] = weakref.ref(value), name
         return value
@@ -211,9 +211,9 @@ class Recipe(ABC):
     higher_is_better: bool = True
     """Direction of the metric."""
 
-    def __init__(self, run: Run, tell: Callable[[str], None]):
+    def __init__(self, run: Run, notify: Callable[[str], None]):
         self.run = run
-        self.tell = tell
+        self.notify = notify
 
     @abstractmethod
     def check(self) -> None:
@@ -254,7 +254,7 @@ class Recipe(ABC):
         """Return a description of inputs and outputs, shown beside the number of parameters."""
         return ""
 
-    def ceiling(self) -> float | None:
+    def upper_bound(self) -> float | None:
         """Return the best score that any model can reach on the test data, if it is known."""
         return None
 

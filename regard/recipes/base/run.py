@@ -1,4 +1,4 @@
-"""A run: its folder, its recipe and the settings it was trained with."""
+"""Recipe, seed and settings of a run, and the settings that affect its parameters."""
 
 import dataclasses
 from datetime import UTC, datetime
@@ -35,8 +35,8 @@ def data_paths(run: Run) -> dict[str, str]:
 
 def find_moved_data(before: Run, now: Run) -> dict[str, tuple[str, str]]:
     """Return the old and new paths of data whose path changed, by the names of their settings."""
-    then, here = data_paths(before), data_paths(now)
-    return {name: (then[name], here[name]) for name in then if name in here and then[name] != here[name]}
+    old, new = data_paths(before), data_paths(now)
+    return {name: (old[name], new[name]) for name in old if name in new and old[name] != new[name]}
 
 
 def parameter_settings(run: Run) -> dict[str, Any]:
@@ -51,6 +51,6 @@ def _paths(name: str, value: Any) -> dict[str, str]:
     """Return the paths in a data setting, which holds a path, a list of paths, or something else."""
     if not name.startswith(("train", "val")):
         return {}
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        return {f"data.{name}.{number}": one for number, one in enumerate(value)}
+    if isinstance(value, list) and all(isinstance(path, str) for path in value):
+        return {f"data.{name}.{number}": path for number, path in enumerate(value)}
     return {f"data.{name}": value} if isinstance(value, str) else {}

@@ -81,23 +81,23 @@ class TextPairsData(Protocol):
         """Return the validation or test pairs; None if there is no test data."""
         ...
 
-    def ceiling(self) -> float | None:
+    def upper_bound(self) -> float | None:
         """Return the best score that any model can reach, if the data determines it; takes seconds."""
         ...
 
 
 def filter_by_length(
-    pairs: Pairs, codec: Codec, *, max_length: int, on_bad: OnBad, tell: Callable[[str], None]
+    pairs: Pairs, codec: Codec, *, max_length: int, on_bad: OnBad, notify: Callable[[str], None]
 ) -> tuple[Texts, EncodedPairs]:
     """Return the pairs of at most `max_length` tokens per side, as texts and as ids.
 
-    Raises UserError naming the first longer pair, unless on_bad is skip; `tell` is then called with their number.
+    Raises UserError naming the first longer pair, unless on_bad is skip; `notify` is then called with their number.
     """
     encoded = codec.encode(Texts(pairs.sources, pairs.targets, pairs.origin))
     lengths = list(zip(encoded.sources.lengths.tolist(), encoded.targets.lengths.tolist(), strict=True))
     keep, skipped = limit_length(pairs, lengths, max_length=max_length, on_bad=on_bad)
     if skipped.total:
-        tell(f"{pairs.origin}: {skipped.describe()}")
+        notify(f"{pairs.origin}: {skipped.describe()}")
     if not keep:
         raise UserError(f"{pairs.origin}: no pair is left")
     texts = Texts([pairs.sources[i] for i in keep], [pairs.targets[i] for i in keep], pairs.origin)

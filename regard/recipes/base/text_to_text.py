@@ -41,8 +41,8 @@ class TextToTextRecipe(Recipe):
 
     codec: Codec
 
-    def __init__(self, run: Run, tell: Callable[[str], None], data: TextPairsData):
-        super().__init__(run, tell)
+    def __init__(self, run: Run, notify: Callable[[str], None], data: TextPairsData):
+        super().__init__(run, notify)
         self.data = data
         self.metric = data.metric.name
 
@@ -98,9 +98,9 @@ class TextToTextRecipe(Recipe):
         """Return True if there are test texts."""
         return self.data.get_held_out_pairs("test", self.codec) is not None
 
-    def ceiling(self) -> float | None:
+    def upper_bound(self) -> float | None:
         """Return the best score that any model can reach, if the data determines it."""
-        return self.data.ceiling()
+        return self.data.upper_bound()
 
     def build_run(self, model: nn.Module, folder: Path) -> "TrainedTexts":
         """Return the trained run of this model."""
@@ -176,7 +176,7 @@ class TrainedTexts(TrainedRun):
         target_column: int | str | None = None,
         on_bad: OnBad = "error",
         decode: DecodeConfig | None = None,
-        tell: Callable[[str], None] = warnings.warn,
+        notify: Callable[[str], None] = warnings.warn,
     ) -> dict[str, Any]:
         """Score the model on the run's test data, or on the pairs of a file (regard.data.text.pairs.read_pairs).
 
@@ -186,12 +186,12 @@ class TrainedTexts(TrainedRun):
         if path is None:
             texts = self.data.get_held_out_pairs("test", self.codec)
             if texts is None:
-                raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+                raise UserError(f"the run {self.folder} has no test data: give it with --data.test")
         else:
             columns = {"source_column": source_column, "target_column": target_column}
             pairs = read_pairs(path, target=target, format=format, on_bad=on_bad, split="test", **columns)
             limits = {"max_length": self.config.input_limit, "on_bad": on_bad}
-            texts, _ = filter_by_length(pairs, self.codec, tell=tell, **limits)
+            texts, _ = filter_by_length(pairs, self.codec, notify=notify, **limits)
         decode = dataclasses.replace(decode or self.config.decode, n_best=1)
         decode = clamp_max_length(decode, self.config.model)
         options = {"metric": self.data.metric, "decode": decode, "engine": self.engine_for(len(texts))}
@@ -201,7 +201,7 @@ class TrainedTexts(TrainedRun):
         """Return a source text of the test data."""
         texts = self.data.get_held_out_pairs("test", self.codec)
         if texts is None:
-            raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+            raise UserError(f"the run {self.folder} has no test data: give it with --data.test")
         return get_input(texts.sources, index, texts.origin)
 
     def likelihood(self, given: str, maps: SampleMaps) -> Tensor:
@@ -217,7 +217,7 @@ class TrainedTexts(TrainedRun):
         labels = (*self.codec.source.tokens(text.strip()), SPECIALS[EOS])
         return Sample(
             title=text.strip(),
-            axes={"source": Axis(labels=labels, what="token")},
+            axes={"source": Axis(labels=labels, kind="token")},
             tokens=self.codec.target.tokens,
             text=self.codec.target.decode,
             begin=SPECIALS[BOS],

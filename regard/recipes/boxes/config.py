@@ -15,8 +15,8 @@ class BoxesRunConfig:
 
     data: BoxesConfig = field(default_factory=lambda: BoxesConfig(width=128, height=96))
     """Images with boxes, and the input size of the model."""
-    halvings: Annotated[int, Range(1, 16)] = 3
-    """Number of stride-2 convolutions before attention: a position covers 2^halvings pixels on each side."""
+    downsampling_layers: Annotated[int, Range(1, 16)] = 3
+    """Number of stride-2 convolutions before attention: a position covers 2^downsampling_layers pixels on each side."""
     model: DetectorConfig = field(default_factory=DetectorConfig)
     """The model. Positions on the image have learned embeddings, so core.positions is none."""
     augment: bool = True
@@ -24,7 +24,7 @@ class BoxesRunConfig:
     batch: Batch = 8
     """Images per batch."""
     threshold: Fraction = 0.4
-    """Lowest score of the boxes that `predict` and `look` show."""
+    """Minimum score of the boxes that `predict` and `look` show."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=1500,

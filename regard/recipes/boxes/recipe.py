@@ -119,7 +119,9 @@ class BoxesRecipe(Recipe):
         """Return a detector for this image size and these labels."""
         data, config = self.config.data, self.config.model
         shape = (3, data.height, data.width)
-        reads = ImageReader(shape, config.core.width, halvings=self.config.halvings, dropout=config.dropout)
+        reads = ImageReader(
+            shape, config.core.width, downsampling_layers=self.config.downsampling_layers, dropout=config.dropout
+        )
         return build_detector(config, reads, num_classes=len(self.labels), axes=2)
 
     def describe(self) -> str:
@@ -169,9 +171,9 @@ class BoxesRecipe(Recipe):
     def report_skipped(self, data: BoxDataset) -> BoxDataset:
         """Report what was left out, and return the images."""
         for line in data.notices:
-            self.tell(line)
+            self.notify(line)
         if data.skipped:
-            self.tell(f"{data.origin}: left out {len(data.skipped)} images or boxes; first: {data.skipped[0]}")
+            self.notify(f"{data.origin}: left out {len(data.skipped)} images or boxes; first: {data.skipped[0]}")
         return data
 
     def build_run(self, model: nn.Module, folder: Path) -> "TrainedBoxes":
@@ -194,7 +196,7 @@ class BoxesRecipe(Recipe):
         cut = len(train) - max(1, round(len(train) * data.val_share))
         if cut < 1:
             raise UserError(f"{train.origin}: {len(train)} images are too few to split off a validation set.")
-        return train.take(0, cut, train.origin), train.take(cut, len(train), f"{train.origin}, kept for validation")
+        return train.take(0, cut, train.origin), train.take(cut, len(train), f"{train.origin}, held out for validation")
 
 
 class TrainedBoxes(TrainedRun):
@@ -226,11 +228,11 @@ class TrainedBoxes(TrainedRun):
         *,
         images: str | Path | None = None,
         on_bad: OnBad = "error",
-        tell: Callable[[str], None] | None = None,
+        notify: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
         """Return AP, AP50, AP75 and the AP50 of each class on the run's test images, or on other images."""
-        if path is None and not self.recipe.has_test():
-            raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+        if path is None:
+            self._check_test()
         config = replace(self.config.data, on_bad=on_bad)
         data = self.recipe.test_data() if path is None else self.recipe.report_skipped(read_boxes(path, images, config))
         scores = self.recipe.score(self._model, self.recipe.make_batches(data, self.recipe.labels))
@@ -310,8 +312,8 @@ class TrainedBoxes(TrainedRun):
         ordered = sorted(regions, key=lambda region: region.query)
         sample.axes["queries"] = Axis(
             labels=tuple(f"{region.label} {region.score:.2f}" for region in ordered),
-            what="box",
-            on="image",
+            kind="box",
+            picture="image",
             places=tuple(region.place for region in ordered),
         )
 
@@ -321,6 +323,11 @@ class TrainedBoxes(TrainedRun):
         return dict(zip(("source", "output", "reference"), (data.items[i].file, *counts), strict=True))
 
 
+def create_recipe(run: Run, notify: Callable[[str], None]) -> BoxesRecipe:
+    """Create the recipe of a run."""
+    return BoxesRecipe(run, notify)
+
+
 def _source(array: NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(array).permute(2, 0, 1)[None].float() / 255
 
@@ -328,8 +335,3 @@ def _source(array: NDArray[np.uint8]) -> Tensor:
 def _count_labels(labels: Sequence[str]) -> str:
     """Return the number of boxes per label, such as: 2 square, 1 circle."""
     return ", ".join(f"{list(labels).count(name)} {name}" for name in sorted(set(labels))) or "nothing"
-
-
-def create_recipe(run: Run, tell: Callable[[str], None]) -> BoxesRecipe:
-    """Create the recipe of a run."""
-    return BoxesRecipe(run, tell)

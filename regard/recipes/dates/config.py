@@ -17,9 +17,9 @@ class DatesRunConfig:
     """Dates written in many languages, to ISO 8601: "3 maart 2019" is 2019-03-03; the data is built in."""
 
     val_sample: Annotated[int, Range(1, 1_000_000)] = 1000
-    """Validation examples decoded (greedily) at each validation; the loss is computed over all of them."""
+    """Number of validation examples that are decoded (greedily) at each validation; the loss is that of all of them."""
     max_length: Length = 128
-    """Longest input, in tokens."""
+    """Maximum input length in tokens."""
     data: DatesConfig = field(default_factory=DatesConfig)
     """Dates and languages of the examples, generated on the fly from the Unicode CLDR."""
     source_tokenizer: TokenizerConfig = field(
@@ -66,5 +66,5 @@ class DatesRunConfig:
 
     @property
     def input_limit(self) -> int:
-        """Longest input in tokens, EOS not counted."""
+        """Maximum input length in tokens, EOS not counted."""
         return limit_input_length(self.max_length, self.model)

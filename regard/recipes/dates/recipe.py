@@ -44,15 +44,15 @@ class DatesData:
         """Return examples of dates that occur in no other split."""
         return _texts(self._dates.examples(split), f"dates, {split}")
 
-    def ceiling(self) -> float:
+    def upper_bound(self) -> float:
         """Return the exact match, in percent, of a perfect model: without the language, some months are ambiguous."""
         return 100 * self._dates.compute_ceiling().accuracy
 
 
-def create_recipe(run: Run, tell: Callable[[str], None]) -> TextToTextRecipe:
+def create_recipe(run: Run, notify: Callable[[str], None]) -> TextToTextRecipe:
     """Create the recipe of a run."""
     assert isinstance(run.config, DatesRunConfig)
-    return TextToTextRecipe(run, tell, DatesData(run.config, run.seed))
+    return TextToTextRecipe(run, notify, DatesData(run.config, run.seed))
 
 
 def _texts(examples: Sequence[dates.DateExample], origin: str) -> Texts:

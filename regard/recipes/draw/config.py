@@ -1,4 +1,4 @@
-"""Run configuration of the recipe `draw`. (no torch: the command line's help is generated from it)"""
+"""Settings of the recipe `draw`: text-to-image generation. Importing them needs no torch."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -21,7 +21,9 @@ class DrawRunConfig:
     )
     """Tokenizer of the texts."""
     autoencoder: AutoencoderConfig = field(
-        default_factory=lambda: AutoencoderConfig(kind="quantized", code=16, codes=128, halvings=1)
+        default_factory=lambda: AutoencoderConfig(
+            kind="quantized", code_dim=16, codebook_size=128, downsampling_layers=1
+        )
     )
     """Autoencoder that maps an image to a grid of codes and back (image tokenizer); kind must be quantized."""
     autoencoder_steps: Count = 800
@@ -30,11 +32,11 @@ class DrawRunConfig:
     """Canvases per batch when training the autoencoder."""
     autoencoder_lr: Annotated[float, Range(1e-12, 100)] = 2e-3
     """Peak learning rate of the autoencoder."""
-    judge_steps: Count = 500
+    classifier_steps: Count = 500
     """Training steps of the classifier that scores drawings (for images with classes), which is trained second."""
-    unsaid: FractionBelowOne = 0.1
+    caption_dropout: FractionBelowOne = 0.1
     """Fraction of the training canvases whose text is dropped, for classifier-free guidance."""
-    places: Literal["grid", "sequence"] = "grid"
+    position_embeddings: Literal["grid", "sequence"] = "grid"
     """Position embeddings of the codes: grid adds learned embeddings of row and column to the core's positions;
     sequence uses the core's positions only."""
     model: ModelConfig = field(
@@ -75,6 +77,6 @@ class DrawRunConfig:
         if self.autoencoder.kind != "quantized":
             raise ValueError(f"autoencoder.kind must be quantized, got {self.autoencoder.kind}")
         if self.tokenizer.joint:
-            raise ValueError("tokenizer.joint must be false: there is only one side of texts")
+            raise ValueError("tokenizer.joint must be false: there are no target texts")
         if self.model.tie == "all":
             raise ValueError("model.tie must be target or none: texts and codes have separate vocabularies")

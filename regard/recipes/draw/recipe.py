@@ -49,12 +49,12 @@ from regard.recipes.base.scoring import device_of
 from regard.recipes.draw.config import DrawRunConfig
 from regard.recipes.draw.scores import drawing_scores, loss_scores
 from regard.recipes.draw.stages import (
-    Judge,
+    CellClassifier,
     encode_canvases,
     load_autoencoder,
     reconstruct,
     train_autoencoder,
-    train_judge,
+    train_classifier,
 )
 from regard.system.fingerprints import record_digests
 from regard.system.output_files import check_output
@@ -78,16 +78,16 @@ class DrawRecipe(Recipe):
     tokenizer: Tokenizer
     labels: Labels | None
     autoencoder: QuantizedAutoencoder
-    judge: Judge | None
+    classifier: CellClassifier | None
 
-    def __init__(self, run: Run, tell: Callable[[str], None]):
-        super().__init__(run, tell)
-        self.metric = "nll" if is_caption_file(self.config.data.train) else "drawn"
+    def __init__(self, run: Run, notify: Callable[[str], None]):
+        super().__init__(run, notify)
+        self.metric = "nll" if is_caption_file(self.config.data.train) else "prompt_accuracy"
 
     @property
     def higher_is_better(self) -> bool:
         """True for the score of drawings, False for the nll."""
-        return self.metric == "drawn"
+        return self.metric == "prompt_accuracy"
 
     @property
     def config(self) -> DrawRunConfig:
@@ -110,7 +110,7 @@ class DrawRecipe(Recipe):
         if isinstance(core, TransformerConfig) and core.positions == "learned" and core.max_positions < needed:
             raise UserError(
                 f"model.core.max_positions must be at least {needed}, one more than the codes of a canvas, got "
-                f"{core.max_positions}; or raise autoencoder.halvings"
+                f"{core.max_positions}; or raise autoencoder.downsampling_layers"
             )
 
     def learn(self, folder: Path) -> None:
@@ -122,32 +122,34 @@ class DrawRecipe(Recipe):
             labels.save(folder / _LABELS)
 
     def pretrain(self, folder: Path) -> None:
-        """Train the autoencoder of images, and the judge."""
+        """Train the autoencoder of images, and the classifier."""
         train, val, _ = self._splits
-        train_autoencoder(folder, self.run, (train, val), self.tell)
+        train_autoencoder(folder, self.run, (train, val), self.notify)
         if isinstance(train, SceneDataset) and isinstance(val, SceneDataset):
-            train_judge(folder, self.run, (train, val), self.tell)
+            train_classifier(folder, self.run, (train, val), self.notify)
 
     def open(self, folder: Path) -> None:
         """Load what `learn` wrote."""
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
         self.labels = Labels.load(folder / _LABELS) if (folder / _LABELS).exists() else None
         self.autoencoder = load_autoencoder(folder, self.config)
-        self.judge = Judge.load(folder, self.config) if self.labels is not None else None
+        self.classifier = CellClassifier.load(folder, self.config) if self.labels is not None else None
 
     def batches(self) -> TokenBatches:
         """Return batches of texts and codes of canvases; generated canvases are new in every epoch."""
         limit = {"batch_tokens": self.config.train.batch_tokens, "seed": self.run.seed}
         origin = self._splits[0].origin
         return TokenBatches(
-            lambda epoch: self.encode(self._splits[0], epoch=epoch, unsaid=self.config.unsaid), **limit, origin=origin
+            lambda epoch: self.encode(self._splits[0], epoch=epoch, caption_dropout=self.config.caption_dropout),
+            **limit,
+            origin=origin,
         )
 
-    def encode(self, drawings: CanvasDataset, *, epoch: int = 0, unsaid: float = 0.0) -> EncodedPairs:
-        """Return the ids of an epoch's texts, a fraction `unsaid` of them empty, and of the codes of their canvases."""
+    def encode(self, drawings: CanvasDataset, *, epoch: int = 0, caption_dropout: float = 0.0) -> EncodedPairs:
+        """Return the ids of an epoch's texts, a fraction `caption_dropout` of them empty, and of their codes."""
         indices = list(drawings.epoch(epoch))
         stream = np.random.PCG64(np.random.SeedSequence((self.run.seed, 7, epoch)))
-        is_dropped = stream.random_raw(len(indices)) / 2.0**64 < unsaid
+        is_dropped = stream.random_raw(len(indices)) / 2.0**64 < caption_dropout
         texts = self.tokenizer.encode_batch(drawings.text(i) for i in indices)
         sources = [[] if is_empty else ids for ids, is_empty in zip(texts, is_dropped, strict=True)]
         codes = encode_canvases(self.autoencoder, drawings, indices)
@@ -158,30 +160,30 @@ class DrawRecipe(Recipe):
         return build(
             self.config.model,
             source_vocab=len(self.tokenizer),
-            target_vocab=len(SPECIALS) + self.config.autoencoder.codes,
+            target_vocab=len(SPECIALS) + self.config.autoencoder.codebook_size,
             label_smoothing=self.config.train.label_smoothing,
-            grid=self.autoencoder.grid if self.config.places == "grid" else None,
+            grid=self.autoencoder.grid if self.config.position_embeddings == "grid" else None,
         )
 
     def describe(self) -> str:
         """Return the sizes of the vocabulary and of the grid of codes."""
         rows, columns = self.autoencoder.grid
-        return f"{len(self.tokenizer):,} words; {rows} x {columns} codes of {self.config.autoencoder.codes}"
+        return f"{len(self.tokenizer):,} words; {rows} x {columns} codes of {self.config.autoencoder.codebook_size}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """Return the nll of the codes of the validation canvases, and the scores of drawings for their texts."""
         assert isinstance(model, Model)
         scores = self.score(model, self._splits[1], self.config.decode)
-        return {name: scores[name] for name in ("nll", "drawn", "items") if name in scores}
+        return {name: scores[name] for name in ("nll", "prompt_accuracy", "item_recall") if name in scores}
 
     def score(self, model: Model, drawings: CanvasDataset, decode: DrawingConfig) -> dict[str, Any]:
         """Return all metrics of canvases with texts."""
         scores: dict[str, Any] = loss_scores(model, self.autoencoder, drawings, self.encode)
-        if self.judge is None or not isinstance(drawings, SceneDataset):
+        if self.classifier is None or not isinstance(drawings, SceneDataset):
             return scores | {"samples": []}
         texts = self.tokenizer.encode_batch(drawings.text(i) for i in drawings.epoch(0))
-        drawn, _ = self.draw(model, texts, decode, seeds=[derive_seed(decode.draws, i) for i in range(len(texts))])
-        return scores | drawing_scores(drawings, self.judge, self.autoencoder, drawn)
+        drawn, _ = self.draw(model, texts, decode, seeds=[derive_seed(decode.seed, i) for i in range(len(texts))])
+        return scores | drawing_scores(drawings, self.classifier, self.autoencoder, drawn)
 
     def draw(
         self, model: Model, texts: Sequence[Sequence[int]], decode: DrawingConfig, *, seeds: Sequence[int]
@@ -232,7 +234,7 @@ class DrawRecipe(Recipe):
     def _report_skipped(self, drawings: CanvasDataset) -> CanvasDataset:
         """Report what was left out, and return the canvases."""
         for line in drawings.left_out():
-            self.tell(line)
+            self.notify(line)
         return drawings
 
 
@@ -250,7 +252,7 @@ class TrainedDraw(TrainedRun):
             raise TypeError(f"inputs must be a list of texts, got one text: {inputs[:40]!r}")
         decode = replace(self.config.decode, **options)
         texts = self._encode(inputs, 1)
-        seeds = [derive_seed(decode.draws, number) for number in range(len(texts))]
+        seeds = [derive_seed(decode.seed, number) for number in range(len(texts))]
         return self._draw(texts, inputs, decode, seeds)[0]
 
     def answers(
@@ -279,7 +281,7 @@ class TrainedDraw(TrainedRun):
                 raise UserError(f"{path}: the folder {path.parent} does not exist")
         results = []
         for number, (ids, row) in enumerate(zip(texts, paths, strict=True), start=first):
-            seeds = [derive_seed(decode.draws, number - 1, *([rank] if rank else [])) for rank in range(n_best)]
+            seeds = [derive_seed(decode.seed, number - 1, *([rank] if rank else [])) for rank in range(n_best)]
             images, scores = self._draw([ids] * n_best, [inputs[number - first]] * n_best, decode, seeds)
             for image, path in zip(images, row, strict=True):
                 _save(image, path)
@@ -292,11 +294,11 @@ class TrainedDraw(TrainedRun):
         *,
         on_bad: OnBad = "error",
         decode: DrawingConfig | None = None,
-        tell: Callable[[str], None] | None = None,
+        notify: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
         """Return the scores of drawings and the nll on the run's test data, or on other images or captions."""
-        if path is None and not self.recipe.has_test():
-            raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+        if path is None:
+            self._check_test()
         data = self.config.data
         drawings = self.recipe.test_canvases(path, data if path is None else replace(data, on_bad=on_bad))
         decode = decode or self.config.decode
@@ -335,10 +337,10 @@ class TrainedDraw(TrainedRun):
         words = (*self.recipe.tokenizer.tokens(text), SPECIALS[EOS])
         return Sample(
             title=text,
-            axes={"source": Axis(labels=words, what="token")},
+            axes={"source": Axis(labels=words, kind="token")},
             tokens=lambda ids: [str(number - len(SPECIALS)) for number in ids],
             begin=SPECIALS[BOS],
-            output=Axis.grid(*self.recipe.autoencoder.grid, on="drawn", what="code"),
+            output=Axis.grid(*self.recipe.autoencoder.grid, picture="drawn", kind="code"),
         )
 
     def _encode(self, texts: Sequence[str], first: int) -> list[list[int]]:
@@ -376,6 +378,11 @@ def drawing_paths(texts: Sequence[str], out: Path | None, *, first: int, count: 
     return rows
 
 
+def create_recipe(run: Run, notify: Callable[[str], None]) -> DrawRecipe:
+    """Create the recipe of a run."""
+    return DrawRecipe(run, notify)
+
+
 def _save(image: NDArray[np.uint8], path: Path) -> None:
     pixels = image[0] if image.shape[0] == 1 else image.transpose(1, 2, 0)
     unfinished = path.with_name(f".{path.name}.new{path.suffix}")
@@ -386,8 +393,3 @@ def _save(image: NDArray[np.uint8], path: Path) -> None:
 def _pad(texts: Sequence[Sequence[int]], device: torch.device) -> Padded:
     source = pad([[*ids, EOS] for ids in texts])
     return Padded(source.items.to(device), source.lengths.to(device))
-
-
-def create_recipe(run: Run, tell: Callable[[str], None]) -> DrawRecipe:
-    """Create the recipe of a run."""
-    return DrawRecipe(run, tell)

@@ -1,9 +1,9 @@
-"""Scores of text-to-image models: drawings classified by an independent judge, compared with real canvases.
+"""Scores of text-to-image models: drawings classified by an independent classifier, compared with real canvases.
 
-    drawn          percentage of drawings with exactly the items of the text, in the right arrangement
-    items          percentage of the requested items that are recognized
-    drawn_real, drawn_rebuilt    the same for the real canvases of these texts, original and reconstructed by the
-                   autoencoder: upper bounds, given the errors of the judge
+    prompt_accuracy                  percentage of drawings with exactly the items of the text, in the right arrangement
+    item_recall                      percentage of the requested items that are recognized
+    prompt_accuracy_real             prompt_accuracy of the real canvases of these texts
+    prompt_accuracy_reconstructed    the same after the autoencoder: upper bounds, given the errors of the classifier
 
 Cells are classified one by one; if a text states no arrangement, items may be in any cell.
 """
@@ -24,7 +24,7 @@ from regard.data.embedded.sentences import describe_items
 from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
 from regard.models.model import Model
 from regard.recipes.base.scoring import loss_per_token
-from regard.recipes.draw.stages import Judge, encode_canvases, reconstruct
+from regard.recipes.draw.stages import CellClassifier, encode_canvases, reconstruct
 
 _SAMPLES = 5
 
@@ -40,35 +40,39 @@ def loss_scores(
     codes = torch.tensor(encode_canvases(autoencoder, drawings, indices))
     pixels = np.stack([drawings.canvas(i) for i in indices])
     nll = loss_per_token(model, encoded(drawings))
-    used, perplexity = usage(codes, len(autoencoder.codebook.uses))
+    used, perplexity = usage(codes, len(autoencoder.codebook.cluster_sizes))
     return {
         "nll": nll,
         "perplexity": math.exp(min(nll, 100.0)),
-        "error": float(np.square((reconstruct(autoencoder, codes).astype(np.float64) - pixels) / 255).mean()),
+        "mse": float(np.square((reconstruct(autoencoder, codes).astype(np.float64) - pixels) / 255).mean()),
         "codes_used": used,
         "code_perplexity": perplexity,
     }
 
 
 def drawing_scores(
-    scenes: SceneDataset, judge: Judge, autoencoder: QuantizedAutoencoder, drawn: NDArray[np.uint8]
+    scenes: SceneDataset, classifier: CellClassifier, autoencoder: QuantizedAutoencoder, drawn: NDArray[np.uint8]
 ) -> dict[str, Any]:
     """Return the scores of drawings (count, channels, height, width) for the scenes' texts, and a few samples."""
     indices = list(scenes.epoch(0))
     references = [scenes.scene(i) for i in indices]
     real = np.stack([scenes.canvas(i) for i in indices])
     codes: Tensor = torch.tensor(encode_canvases(autoencoder, scenes, indices))
-    seen_items = judge.classify_cells(drawn)
-    by_class = _count_by_class(references, seen_items)
-    wanted, seen = (sum(counts[i] for counts in by_class.values()) for i in (0, 1))
-    rows = list(zip(references, seen_items, strict=True))[:_SAMPLES]
+    reconstructed = reconstruct(autoencoder, codes)
+    recognized_items = classifier.classify_cells(drawn)
+    by_class = _count_by_class(references, recognized_items)
+    requested, recognized = (sum(counts[i] for counts in by_class.values()) for i in (0, 1))
+    rows = list(zip(references, recognized_items, strict=True))[:_SAMPLES]
     return {
-        "drawn": _percent_correct(references, seen_items),
-        "items": 100 * seen / wanted,
-        "drawn_real": _percent_correct(references, judge.classify_cells(real)),
-        "drawn_rebuilt": _percent_correct(references, judge.classify_cells(reconstruct(autoencoder, codes))),
-        "judge_accuracy": judge.accuracy(scenes),
-        "by_class": {scenes.names[number]: 100 * seen / wanted for number, (wanted, seen) in sorted(by_class.items())},
+        "prompt_accuracy": _percent_correct(references, recognized_items),
+        "item_recall": 100 * recognized / requested,
+        "prompt_accuracy_real": _percent_correct(references, classifier.classify_cells(real)),
+        "prompt_accuracy_reconstructed": _percent_correct(references, classifier.classify_cells(reconstructed)),
+        "classifier_accuracy": classifier.accuracy(scenes),
+        "by_class": {
+            scenes.names[number]: 100 * recognized / requested
+            for number, (requested, recognized) in sorted(by_class.items())
+        },
         "samples": [_sample(scene, items, scenes.names) for scene, items in rows],
     }
 
@@ -79,22 +83,24 @@ def describe_canvas(items: Sequence[int], names: Sequence[str]) -> str:
     return describe_items(present) if present else "nothing"
 
 
-def _percent_correct(references: Sequence[DrawnScene], seen_items: Sequence[tuple[int, ...]]) -> float:
+def _percent_correct(references: Sequence[DrawnScene], recognized_items: Sequence[tuple[int, ...]]) -> float:
     return (
-        100 * sum(scene.matches(items) for scene, items in zip(references, seen_items, strict=True)) / len(references)
+        100
+        * sum(scene.matches(items) for scene, items in zip(references, recognized_items, strict=True))
+        / len(references)
     )
 
 
 def _count_by_class(
-    references: Sequence[DrawnScene], seen_items: Sequence[tuple[int, ...]]
+    references: Sequence[DrawnScene], recognized_items: Sequence[tuple[int, ...]]
 ) -> dict[int, tuple[int, int]]:
     """Return how many items of each class were requested, and recognized."""
     counts: dict[int, tuple[int, int]] = {}
-    for scene, items in zip(references, seen_items, strict=True):
-        wanted, seen = Counter(scene.items), Counter(items)
-        for number in wanted.keys() - {NOTHING}:
+    for scene, items in zip(references, recognized_items, strict=True):
+        requested, recognized = Counter(scene.items), Counter(items)
+        for number in requested.keys() - {NOTHING}:
             before = counts.get(number, (0, 0))
-            counts[number] = before[0] + wanted[number], before[1] + min(wanted[number], seen[number])
+            counts[number] = before[0] + requested[number], before[1] + min(requested[number], recognized[number])
     return counts
 
 

@@ -1,11 +1,11 @@
-"""Models that `draw` trains before its main model: an image tokenizer (autoencoder), and a judge of drawings.
+"""Models that `draw` trains before its main model: an image tokenizer (autoencoder), and a classifier of drawings.
 
     RUN/autoencoder/     checkpoints and logs as of any training; model.safetensors has its parameters
     RUN/autoencoder.json shape of the canvases, and metrics; written last, when the training is finished
-    RUN/judge/, RUN/judge.json    the same of the classifier
+    RUN/classifier/, RUN/classifier.json    the same of the classifier
 
-The judge is independent of the other models and their outputs: it is trained on the images of the training split to
-classify them, with an additional class for empty cells (black, with a little noise).
+The classifier is independent of the other models and their outputs: it is trained to classify the images of the
+training split, with an additional class for empty cells (black, with a little noise).
 """
 
 import json
@@ -25,8 +25,8 @@ from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
 from regard.recipes.base.image_batches import ImageBatch, ImageBatches
 from regard.recipes.base.pictures import shape_in
 from regard.recipes.base.run import Run, training_fingerprint
+from regard.recipes.draw.classifier import ConvolutionalClassifier
 from regard.recipes.draw.config import DrawRunConfig
-from regard.recipes.draw.judge import ConvolutionalClassifier
 from regard.system.files import read_json
 from regard.system.fingerprints import add_checksum, verify_checksum
 from regard.system.model_size import COPIES_IN_TRAINING, check_model_fits
@@ -40,8 +40,8 @@ from regard.train.tensors import load_weights
 
 _ROWS = 256
 _MOST_CLASSES = 1 << 20
-_AUTOENCODER, _JUDGE = "autoencoder", "judge"
-_JUDGE_LR, _JUDGE_BATCH, _NOISE = 2e-3, 128, 12
+_AUTOENCODER, _CLASSIFIER = "autoencoder", "classifier"
+_CLASSIFIER_LR, _CLASSIFIER_BATCH, _NOISE = 2e-3, 128, 12
 
 
 class CanvasBatches:
@@ -84,7 +84,7 @@ def reconstruct(model: QuantizedAutoencoder, codes: Tensor) -> NDArray[np.uint8]
 
 
 def train_autoencoder(
-    folder: Path, run: Run, drawings: tuple[CanvasDataset, CanvasDataset], tell: Callable[[str], None]
+    folder: Path, run: Run, drawings: tuple[CanvasDataset, CanvasDataset], notify: Callable[[str], None]
 ) -> None:
     """Train the autoencoder on the training canvases, unless that is done."""
     config, (train, val) = _config(run), drawings
@@ -93,7 +93,7 @@ def train_autoencoder(
     torch.manual_seed(derive_seed(run.seed, 1))
     with check_model_fits(copies=COPIES_IN_TRAINING):
         model = QuantizedAutoencoder(config.autoencoder, train.shape)
-    tell(
+    notify(
         f"training the autoencoder first: canvases of {_format_shape(train.shape)} to {_format_shape(model.grid)} codes"
     )
     indices = list(val.epoch(0))
@@ -102,14 +102,14 @@ def train_autoencoder(
         assert isinstance(model, QuantizedAutoencoder)
         codes = torch.tensor(encode_canvases(model, val, indices))
         pixels = np.stack([val.canvas(i) for i in indices])
-        used, perplexity = usage(codes, len(model.codebook.uses))
+        used, perplexity = usage(codes, len(model.codebook.cluster_sizes))
         difference = reconstruct(model, codes).astype(np.float64) - pixels
-        return {"error": float(np.square(difference / 255).mean()), "codes_used": used, "code_perplexity": perplexity}
+        return {"mse": float(np.square(difference / 255).mean()), "codes_used": used, "code_perplexity": perplexity}
 
     batches = CanvasBatches(train, size=config.autoencoder_batch, seed=derive_seed(run.seed, 2))
     settings = _settings(config, steps=config.autoencoder_steps, lr=config.autoencoder_lr)
     metrics = _train_stage(
-        folder / _AUTOENCODER, run, model, batches, settings=settings, measure=measure, metric="error", maximize=False
+        folder / _AUTOENCODER, run, model, batches, settings=settings, measure=measure, metric="mse", maximize=False
     )
     _write_stage(folder, _AUTOENCODER, {"shape": list(train.shape), **metrics})
 
@@ -124,32 +124,34 @@ def load_autoencoder(folder: Path, config: DrawRunConfig) -> QuantizedAutoencode
     return model.eval()
 
 
-def train_judge(
-    folder: Path, run: Run, drawings: tuple[SceneDataset, SceneDataset], tell: Callable[[str], None]
+def train_classifier(
+    folder: Path, run: Run, drawings: tuple[SceneDataset, SceneDataset], notify: Callable[[str], None]
 ) -> None:
-    """Train the judge on the images of the training split, unless that is done."""
+    """Train the classifier on the images of the training split, unless that is done."""
     config, (train, val) = _config(run), drawings
-    if (folder / f"{_JUDGE}.json").exists():
+    if (folder / f"{_CLASSIFIER}.json").exists():
         return
     torch.manual_seed(derive_seed(run.seed, 3))
     shape = image_shape(train.images)
-    model = _build_judge(shape, len(train.names), label_smoothing=0.1)
+    model = _build_classifier(shape, len(train.names), label_smoothing=0.1)
     size = _format_shape(shape)
-    tell(f"then training the judge of drawings: images of {size} to {len(train.names)} classes, or empty")
+    notify(
+        f"then training the classifier that scores drawings: images of {size} to {len(train.names)} classes, or empty"
+    )
     pixels, labels = _add_empty_images(train, seed=run.seed)
-    batches = ImageBatches(pixels, labels, size=_JUDGE_BATCH, seed=derive_seed(run.seed, 4), augment="shift")
+    batches = ImageBatches(pixels, labels, size=_CLASSIFIER_BATCH, seed=derive_seed(run.seed, 4), augment="shift")
 
     def measure(model: nn.Module) -> dict[str, float]:
-        return {"accuracy": Judge(model, config).accuracy(val)}
+        return {"accuracy": CellClassifier(model, config).accuracy(val)}
 
-    settings = _settings(config, steps=config.judge_steps, lr=_JUDGE_LR)
+    settings = _settings(config, steps=config.classifier_steps, lr=_CLASSIFIER_LR)
     metrics = _train_stage(
-        folder / _JUDGE, run, model, batches, settings=settings, measure=measure, metric="accuracy", maximize=True
+        folder / _CLASSIFIER, run, model, batches, settings=settings, measure=measure, metric="accuracy", maximize=True
     )
-    _write_stage(folder, _JUDGE, {"shape": list(shape), "classes": len(train.names), **metrics})
+    _write_stage(folder, _CLASSIFIER, {"shape": list(shape), "classes": len(train.names), **metrics})
 
 
-class Judge:
+class CellClassifier:
     """Classifier of the cells of a canvas."""
 
     def __init__(self, model: nn.Module, config: DrawRunConfig):
@@ -157,14 +159,14 @@ class Judge:
         self.model, self.rows, self.columns = model, config.data.rows, config.data.columns
 
     @classmethod
-    def load(cls, folder: Path, config: DrawRunConfig) -> "Judge":
-        """Load what `train_judge` wrote."""
-        content = _read_stage(folder, _JUDGE)
-        path, classes = folder / f"{_JUDGE}.json", content.get("classes")
+    def load(cls, folder: Path, config: DrawRunConfig) -> "CellClassifier":
+        """Load what `train_classifier` wrote."""
+        content = _read_stage(folder, _CLASSIFIER)
+        path, classes = folder / f"{_CLASSIFIER}.json", content.get("classes")
         if type(classes) is not int or not 0 < classes <= _MOST_CLASSES:
             raise UserError(f"{path}: damaged: it must hold the shape of the images and their classes")
-        model = _build_judge(shape_in(path, content, of="the images"), classes)
-        load_weights(folder / _JUDGE / "model.safetensors", model)
+        model = _build_classifier(shape_in(path, content, of="the images"), classes)
+        load_weights(folder / _CLASSIFIER / "model.safetensors", model)
         return cls(model.eval(), config)
 
     @torch.no_grad()
@@ -185,7 +187,9 @@ class Judge:
         return 100 * float((classes == np.asarray(scenes.numbers)).mean())
 
 
-def _build_judge(shape: tuple[int, int, int], classes: int, *, label_smoothing: float = 0.0) -> ConvolutionalClassifier:
+def _build_classifier(
+    shape: tuple[int, int, int], classes: int, *, label_smoothing: float = 0.0
+) -> ConvolutionalClassifier:
     """Return a convolutional classifier with one additional class for empty cells."""
     return ConvolutionalClassifier(shape, classes + 1, label_smoothing=label_smoothing)
 

@@ -17,8 +17,8 @@ class EventsRunConfig:
     """Sounds with events, and their sampling and spectrogram."""
     channels: Annotated[int, Range(1, 4_096)] = 48
     """Channels of the convolutions before attention."""
-    halvings: Annotated[int, Range(1, 16)] = 2
-    """Number of stride-2 convolutions in time and frequency: a position covers data.hop * 2^halvings seconds."""
+    downsampling_layers: Annotated[int, Range(1, 16)] = 2
+    """Number n of stride-2 convolutions in time and frequency: a position covers data.hop * 2^n seconds."""
     model: DetectorConfig = field(
         default_factory=lambda: DetectorConfig(
             core=TransformerConfig(
@@ -33,7 +33,7 @@ class EventsRunConfig:
     batch: Batch = 16
     """Sounds per batch."""
     threshold: Fraction = 0.6
-    """Lowest score of the events that count as detected."""
+    """Minimum score of events that count as detected."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=2000,

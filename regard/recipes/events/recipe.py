@@ -71,8 +71,8 @@ class EventsRecipe(Recipe):
     metric = "f1"
     labels: Labels
 
-    def __init__(self, run: Run, tell: Callable[[str], None]):
-        super().__init__(run, tell)
+    def __init__(self, run: Run, notify: Callable[[str], None]):
+        super().__init__(run, notify)
         self._sounds: dict[str, SoundDataset] = {}
 
     @property
@@ -119,14 +119,6 @@ class EventsRecipe(Recipe):
             self._sounds[split] = self._load_split(split)
         return self._sounds[split]
 
-    def _load_split(self, split: str) -> SoundDataset:
-        data = self.config.data
-        path = getattr(data, split)
-        count = {"train": data.scenes, "val": data.val_scenes, "test": data.test_scenes}[split]
-        if path is None and (data.train is None or not _is_csv(data.train)):
-            path = data.train  # other scenes of the same recordings
-        return self.read_sounds(path, split, count, data.on_bad)
-
     def read_sounds(self, path: str | None, split: str, count: int, on_bad: OnBad) -> SoundDataset:
         """Read the sounds of a CSV, or generate scenes from recordings; from synthetic recordings without a path."""
         data = replace(self.config.data, on_bad=on_bad)
@@ -135,9 +127,9 @@ class EventsRecipe(Recipe):
         if _is_csv(path):
             sounds = read_events(Path(path), data)
             if sounds.skipped:
-                self.tell(f"{path}: left out {len(sounds.skipped)} events; first: {sounds.skipped[0]}")
+                self.notify(f"{path}: left out {len(sounds.skipped)} events; first: {sounds.skipped[0]}")
             for note in sounds.notes:
-                self.tell(f"{path}: {note}")
+                self.notify(f"{path}: {note}")
             return sounds
         recordings = read_recordings(Path(path), round(data.seconds * data.sample_rate))
         return make_sound_scenes(recordings, split, count, data)
@@ -152,7 +144,7 @@ class EventsRecipe(Recipe):
             bands=data.bands,
             hop=data.hop,
             channels=self.config.channels,
-            halvings=self.config.halvings,
+            downsampling_layers=self.config.downsampling_layers,
             dropout=config.dropout,
             hidden=data.bands // 5 if self.config.augment else 0,
         )
@@ -200,6 +192,14 @@ class EventsRecipe(Recipe):
         """Return the trained run of this model."""
         return TrainedEvents(self, model, folder)
 
+    def _load_split(self, split: str) -> SoundDataset:
+        data = self.config.data
+        path = getattr(data, split)
+        count = {"train": data.epoch_size, "val": data.val_size, "test": data.test_size}[split]
+        if path is None and (data.train is None or not _is_csv(data.train)):
+            path = data.train  # other scenes of the same recordings
+        return self.read_sounds(path, split, count, data.on_bad)
+
     @cached_property
     def _synthetic_sounds(self) -> Any:
         return make_sounds(self.config.data.sample_rate, self.run.seed)
@@ -231,16 +231,16 @@ class TrainedEvents(TrainedRun):
         return rows
 
     def evaluate(
-        self, path: str | Path | None = None, *, on_bad: OnBad = "error", tell: Callable[[str], None] | None = None
+        self, path: str | Path | None = None, *, on_bad: OnBad = "error", notify: Callable[[str], None] | None = None
     ) -> dict[str, Any]:
         """Return F1 and timing errors on the run's test sounds, a CSV of sound files, or scenes from recordings."""
-        if path is None and not self.recipe.has_test():
-            raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+        if path is None:
+            self._check_test()
         data = self.config.data
         if path is None:
             sounds = self.recipe.sounds("test")
         else:
-            sounds = self.recipe.read_sounds(str(path), "test", data.test_scenes, on_bad)
+            sounds = self.recipe.read_sounds(str(path), "test", data.test_size, on_bad)
         batches = self.recipe.make_batches(sounds, self.recipe.labels)
         scores = self.recipe.score(self._model, batches)
         signature = f"onset within 50 ms, threshold {self.config.threshold:g}, segments of {data.seconds:g} s"
@@ -281,7 +281,7 @@ class TrainedEvents(TrainedRun):
         if not isinstance(given, np.ndarray):
             samples, notes = read_sound(Path(given), self.config.data.sample_rate, f"input {number}")
             for note in filter(None, (notes.cut_off, notes.clipped)):
-                self.recipe.tell(note)
+                self.recipe.notify(note)
             return samples
         if (
             given.ndim != 1
@@ -336,13 +336,18 @@ class TrainedEvents(TrainedRun):
         half = (middles[1] - middles[0]) / 2 if len(middles) > 1 else 1.0
         places = tuple((seconds * max(0.0, middle - half), seconds * min(1.0, middle + half)) for middle in middles)
         labels = tuple(f"{start:.2f} to {stop:.2f} s" for start, stop in places)
-        axis = Axis(labels=labels, what="time", on="sound", places=places)
+        axis = Axis(labels=labels, kind="time", picture="sound", places=places)
         return Sample(axes={"source": axis}, pictures={"sound": Sound(bands=bands, seconds=seconds, begin=begin)})
 
     def _sample(self, batches: EventBatches, i: int) -> dict[str, str]:
         samples, references = batches.sounds.load(i)
         events = [event for event, _ in self._detect(samples, None, f"sound {i}")]
         return {"source": f"sound {i}", "output": _format_events(events), "reference": _format_events(references)}
+
+
+def create_recipe(run: Run, notify: Callable[[str], None]) -> EventsRecipe:
+    """Create the recipe of a run."""
+    return EventsRecipe(run, notify)
 
 
 def _cut_segment(samples: NDArray[np.int16], start: int, length: int) -> NDArray[np.int16]:
@@ -371,8 +376,8 @@ def _complete(sample: Sample, predictions: Sequence[EventPrediction], own: Seque
     ordered = sorted(predictions, key=lambda p: p.query)
     sample.axes["queries"] = Axis(
         labels=tuple(f"{p.event.label} {p.score:.2f}" for p in ordered),
-        what="event",
-        on="sound",
+        kind="event",
+        picture="sound",
         places=tuple((p.event.onset, p.event.offset) for p in ordered),
     )
 
@@ -383,8 +388,3 @@ def _format_events(events: Sequence[SoundEvent]) -> str:
 
 def _is_csv(path: str) -> bool:
     return plain_name(path).endswith(".csv")
-
-
-def create_recipe(run: Run, tell: Callable[[str], None]) -> EventsRecipe:
-    """Create the recipe of a run."""
-    return EventsRecipe(run, tell)

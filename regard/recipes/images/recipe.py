@@ -47,8 +47,8 @@ class ImagesRecipe(Recipe):
     target: Target
     shape: tuple[int, int, int]
 
-    def __init__(self, run: Run, tell: Callable[[str], None]):
-        super().__init__(run, tell)
+    def __init__(self, run: Run, notify: Callable[[str], None]):
+        super().__init__(run, notify)
         self.kind = get_target_type(self.config.data)
         self.metric, self.higher_is_better = self.kind.metric, self.kind.higher_is_better
 
@@ -81,7 +81,7 @@ class ImagesRecipe(Recipe):
     def batches(self) -> ImageBatches:
         """Return batches of the training images, shuffled in each epoch."""
         train, _ = self._splits
-        keep, targets = self.target.encode_for_training(self.get_raw_targets(train), self.tell)
+        keep, targets = self.target.encode_for_training(self.get_raw_targets(train), self.notify)
         return ImageBatches(
             train.pixels[keep], targets, size=self.config.batch, seed=self.run.seed, augment=self.config.augment
         )
@@ -139,7 +139,7 @@ class ImagesRecipe(Recipe):
     def report_skipped(self, images: ImageDataset) -> ImageDataset:
         """Report what was left out, and return the images."""
         for line in images.left_out():
-            self.tell(line)
+            self.notify(line)
         return images
 
     @cached_property
@@ -171,28 +171,16 @@ class TrainedImages(TrainedRun):
         """Return the answers of each image as text, best first."""
         return self.recipe.target.rank(self._predict_all(inputs, first), n_best) if inputs else []
 
-    def _predict_all(self, inputs: Sequence[str | Path | NDArray[Any]], first: int) -> Tensor:
-        numbers = range(first, first + len(inputs))
-        pixels = np.stack([self._load_pixels(given, i) for given, i in zip(inputs, numbers, strict=True)])
-        names = [self._get_name(given, f"image {i}") for given, i in zip(inputs, numbers, strict=True)]
-        parts = range(0, len(pixels), _BATCH)
-        return torch.cat([self._predict_batch(pixels[i : i + _BATCH], names[i : i + _BATCH]) for i in parts])
-
-    def _load_pixels(self, given: str | Path | NDArray[Any], number: int) -> NDArray[np.uint8]:
-        data = self.config.data if self.config.data.size else replace(self.config.data, size=self.recipe.shape[1])
-        return load_pixels(given, number, data, self.recipe.shape)
-
     def evaluate(
         self,
         path: str | Path | None = None,
         *,
         on_bad: OnBad = "error",
-        tell: Callable[[str], None] | None = None,
+        notify: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
         """Return the metrics on the run's test images, or on those of a folder, a list or an IDX file."""
         if path is None:
-            if not self.recipe.has_test():
-                raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+            self._check_test()
             images = self.recipe.test_images()
         else:
             images = self.recipe.report_skipped(
@@ -224,6 +212,17 @@ class TrainedImages(TrainedRun):
         if isinstance(self.recipe.target, NumberTarget):
             raise UserError(self._no_probability_message("numbers"))
 
+    def _predict_all(self, inputs: Sequence[str | Path | NDArray[Any]], first: int) -> Tensor:
+        numbers = range(first, first + len(inputs))
+        pixels = np.stack([self._load_pixels(given, i) for given, i in zip(inputs, numbers, strict=True)])
+        names = [self._get_name(given, f"image {i}") for given, i in zip(inputs, numbers, strict=True)]
+        parts = range(0, len(pixels), _BATCH)
+        return torch.cat([self._predict_batch(pixels[i : i + _BATCH], names[i : i + _BATCH]) for i in parts])
+
+    def _load_pixels(self, given: str | Path | NDArray[Any], number: int) -> NDArray[np.uint8]:
+        data = self.config.data if self.config.data.size else replace(self.config.data, size=self.recipe.shape[1])
+        return load_pixels(given, number, data, self.recipe.shape)
+
     @torch.no_grad()
     def _predict_batch(self, pixels: NDArray[np.uint8], names: Sequence[str]) -> Tensor:
         source = torch.from_numpy(pixels).float() / 255
@@ -232,7 +231,7 @@ class TrainedImages(TrainedRun):
         for sample, name, row in zip(samples, names, answers.split(1), strict=bool(samples)):
             best = self.recipe.target.rank(row, 1)[0][0]
             sample.title = f"{name} -> {self.recipe.target.format_title(best)}"
-            sample.axes["queries"] = Axis(labels=(best.text,), what="answer")
+            sample.axes["queries"] = Axis(labels=(best.text,), kind="answer")
         return answers
 
     def _look_samples(self, pixels: NDArray[np.uint8]) -> list[Sample]:
@@ -241,6 +240,6 @@ class TrainedImages(TrainedRun):
         return [Sample(axes={"source": source}, pictures={"image": to_picture(image)}) for image in pixels]
 
 
-def create_recipe(run: Run, tell: Callable[[str], None]) -> ImagesRecipe:
+def create_recipe(run: Run, notify: Callable[[str], None]) -> ImagesRecipe:
     """Create the recipe of a run."""
-    return ImagesRecipe(run, tell)
+    return ImagesRecipe(run, notify)

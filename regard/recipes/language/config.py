@@ -46,7 +46,7 @@ class LanguageRunConfig:
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.tokenizer.joint:
-            raise ValueError("tokenizer.joint must be false: there is only one side")
+            raise ValueError("tokenizer.joint must be false: there are no target texts")
         core = self.model.core
         if isinstance(core, TransformerConfig) and core.positions == "learned" and core.max_positions < self.context:
             raise ValueError(

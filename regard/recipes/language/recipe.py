@@ -39,8 +39,9 @@ from regard.system.fingerprints import record_digests
 from regard.trace import is_traced, span
 
 _TOKENIZER = "tokenizer.json"
-_MADE = {"train": 3000, "test": 300}
+_SIZES = {"train": 3000, "test": 300}
 _SAMPLES, _PROMPT, _SHOWN = 3, 24, 40
+_BANNED = list(range(len(SPECIALS)))
 
 
 class Continuation(NamedTuple):
@@ -99,7 +100,7 @@ class LanguageRecipe(Recipe):
     def measure(self, model: nn.Module) -> dict[str, float]:
         """Return nll and perplexity of the validation text."""
         data = self.config.data
-        return self.score(model, self._texts[1], data.val or f"{data.train or 'dates'}, kept for validation")
+        return self.score(model, self._texts[1], data.val or f"{data.train or 'dates'}, held out for validation")
 
     @torch.no_grad()
     def score(self, model: nn.Module, text: str, origin: str = "text") -> dict[str, float]:
@@ -115,9 +116,9 @@ class LanguageRecipe(Recipe):
         scores = {
             "nll": total / count,
             "perplexity": math.exp(min(total / count, 100.0)),
-            "bits": total / count / math.log(2),
+            "bits_per_token": total / count / math.log(2),
         }
-        return scores | {"unknown": 100 * float((ids == UNK).mean())}
+        return scores | {"unknown_tokens": 100 * float((ids == UNK).mean())}
 
     def encode(self, text: str) -> NDArray[np.int32]:
         """Return the ids of a text."""
@@ -162,7 +163,7 @@ class TrainedLanguage(TrainedRun):
     recipe: LanguageRecipe
 
     def predict(self, inputs: Sequence[str], **options: Any) -> list[str]:
-        """Return a continuation of each text; options as in SampleConfig: length, temperature, top_k, top_p, draws."""
+        """Return a continuation of each text; options as in SampleConfig: length, temperature, top_k, top_p, seed."""
         if isinstance(inputs, str):
             raise TypeError(f"inputs must be a list of texts, got one text: {inputs[:40]!r}")
         results = self.answers(inputs, sampling=replace(self.config.sample, **options))
@@ -174,7 +175,7 @@ class TrainedLanguage(TrainedRun):
         for number, ids in enumerate(prompts, start=first):
             if not ids:
                 raise UserError(f"input {number} is empty: there is nothing to continue")
-        seeds = [sampling.draws * 1_000_003 + number for number in range(first, first + len(prompts))]
+        seeds = [sampling.seed * 1_000_003 + number for number in range(first, first + len(prompts))]
         settings = {"window": self._window, "banned": _BANNED}
         if not is_traced():
             generated = self.engine_for(len(prompts)).generate(prompts, sampling, seeds=seeds, **settings)
@@ -189,10 +190,12 @@ class TrainedLanguage(TrainedRun):
                 sample.title = f"{sample.title} -> {results[-1][0].text}"
         return results
 
-    def evaluate(self, path: str | Path | None = None, *, tell: Callable[[str], None] | None = None) -> dict[str, Any]:
+    def evaluate(
+        self, path: str | Path | None = None, *, notify: Callable[[str], None] | None = None
+    ) -> dict[str, Any]:
         """Return nll, perplexity and bits per token on the run's test text, or on that of a file."""
-        if path is None and not self.recipe.has_test():
-            raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+        if path is None:
+            self._check_test()
         text = self.recipe.test_text() if path is None else read_text(path)
         scores = self.recipe.score(self._model, text, str(path or self.config.data.test or "dates"))
         sampling = replace(self.config.sample, length=_SHOWN)
@@ -265,7 +268,7 @@ class TrainedLanguage(TrainedRun):
 
     @property
     def _window(self) -> int | None:
-        """Maximal number of tokens the core can read; None for recurrent cores, whose state has a fixed size."""
+        """Maximum number of tokens the core can read; None for recurrent cores, whose state has a fixed size."""
         return None if isinstance(self.config.model.core, RecurrentConfig) else self.config.context
 
     def _decode_continuation(self, ids: list[int], tokens: list[int]) -> str:
@@ -284,15 +287,12 @@ class TrainedLanguage(TrainedRun):
         return float(logits.gather(2, last[:, 1:, None])[0, -count:, 0].mean())
 
 
-_BANNED = list(range(len(SPECIALS)))
+def create_recipe(run: Run, notify: Callable[[str], None]) -> LanguageRecipe:
+    """Create the recipe of a run."""
+    return LanguageRecipe(run, notify)
 
 
 def _dates(split: str, seed: int) -> str:
     """Return lines such as: 3 maart 2019 = 2019-03-03."""
-    generator = dates.DatesDataset(DatesConfig(epoch_size=_MADE["train"], test_size=_MADE["test"]), seed=seed)
+    generator = dates.DatesDataset(DatesConfig(epoch_size=_SIZES["train"], test_size=_SIZES["test"]), seed=seed)
     return "".join(f"{example.text} = {example.iso}\n" for example in generator.examples(split))
-
-
-def create_recipe(run: Run, tell: Callable[[str], None]) -> LanguageRecipe:
-    """Create the recipe of a run."""
-    return LanguageRecipe(run, tell)

@@ -31,7 +31,7 @@ class Metric(Protocol):
 class ExactMatch:
     """Percentage of outputs that equal their reference."""
 
-    name = "exact"
+    name = "exact_match"
 
     def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
         """Return 100 * equal / all."""

@@ -62,7 +62,7 @@ def label_scores(probabilities: Tensor, target: Tensor) -> dict[str, float]:
     return {
         "micro_f1": _mean(_f1s(*_counts(predicted.reshape(-1, 1), present.reshape(-1, 1)))),
         "macro_f1": _mean(_f1s(*_counts(predicted, present))),
-        "exact": 100 * (predicted == present).all(-1).double().mean().item(),
+        "exact_match": 100 * (predicted == present).all(-1).double().mean().item(),
         "average_precision": _mean(precisions),
         "nll": -likelihood.log().sum(-1).mean().item(),
     }

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from regard.data.config import OnBad
 from regard.data.images.dataset import ImageDataset, image_shape, load_digits, read_images, read_training_images
-from regard.errors import UserError
 from regard.look.figures.results import plot_images
 from regard.models.autoencoders.autoencoder import Autoencoder
 from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
@@ -57,7 +56,7 @@ def pca_error(train: np.ndarray, test: np.ndarray, size: int) -> float:
 class RebuildRecipe(Recipe):
     """Recipe of autoencoders."""
 
-    metric = "error"
+    metric = "mse"
     higher_is_better = False
     shape: tuple[int, int, int]
 
@@ -100,13 +99,13 @@ class RebuildRecipe(Recipe):
     def numbers(self) -> int:
         """Size of a code."""
         if self.config.model.kind != "quantized":
-            return self.config.model.code
+            return self.config.model.code_dim
         return QuantizedAutoencoder(self.config.model, self.shape).numbers
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """Return the error on the validation images, and the codebook usage if there is a codebook."""
         return {
-            "error": reconstruction_error(model, self._splits[1].pixels),
+            "mse": reconstruction_error(model, self._splits[1].pixels),
             **_codebook_usage(model, self._splits[1].pixels),
         }
 
@@ -124,14 +123,14 @@ class RebuildRecipe(Recipe):
     def report_skipped(self, images: ImageDataset) -> ImageDataset:
         """Report what was left out, and return the images."""
         for line in images.left_out():
-            self.tell(line)
+            self.notify(line)
         return images
 
     def score(self, model: nn.Module, images: ImageDataset) -> dict[str, float]:
         """Return the error, and that of PCA of the training images."""
         size = min(self.numbers, int(np.prod(self.shape)))
-        scores = {"error": reconstruction_error(model, images.pixels)}
-        scores["error_pca"] = pca_error(self._splits[0].pixels, images.pixels, size)
+        scores = {"mse": reconstruction_error(model, images.pixels)}
+        scores["mse_pca"] = pca_error(self._splits[0].pixels, images.pixels, size)
         return scores | _codebook_usage(model, images.pixels)
 
     def build_run(self, model: nn.Module, folder: Path) -> "TrainedRebuild":
@@ -167,11 +166,11 @@ class TrainedRebuild(TrainedRun):
         return results
 
     def evaluate(
-        self, path: str | Path | None = None, *, on_bad: OnBad = "error", tell: Callable[[str], None] | None = None
+        self, path: str | Path | None = None, *, on_bad: OnBad = "error", notify: Callable[[str], None] | None = None
     ) -> dict[str, Any]:
         """Return the error on the run's test images or others, and that of PCA of the training images."""
-        if path is None and not self.recipe.has_test():
-            raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+        if path is None:
+            self._check_test()
         data = replace(self.config.data, on_bad=on_bad)
         images = (
             self.recipe.test_images()
@@ -180,7 +179,7 @@ class TrainedRebuild(TrainedRun):
         )
         signature = f"{' x '.join(map(str, self.recipe.shape))} pixels, {self.recipe.numbers} numbers"
         if self.config.model.kind == "quantized":
-            signature += f" of {self.config.model.codes} codes"
+            signature += f" of {self.config.model.codebook_size} codes"
         scores = self.recipe.score(self._model, images)
         return {"data": images.origin, "examples": len(images), **scores, "signature": signature, "samples": []}
 
@@ -212,6 +211,11 @@ def reconstruction_error(model: nn.Module, pixels: np.ndarray) -> float:
     return total / pixels.size
 
 
+def create_recipe(run: Run, notify: Callable[[str], None]) -> RebuildRecipe:
+    """Create the recipe of a run."""
+    return RebuildRecipe(run, notify)
+
+
 @torch.no_grad()
 def _reconstruct(model: nn.Module, pixels: np.ndarray) -> Tensor:
     images = torch.from_numpy(pixels).float() / 255
@@ -231,10 +235,5 @@ def _codebook_usage(model: nn.Module, pixels: np.ndarray) -> dict[str, float]:
     if not isinstance(model, QuantizedAutoencoder):
         return {}
     codes = torch.cat([_encode(model, pixels[i : i + _BATCH]) for i in range(0, len(pixels), _BATCH)])
-    used, perplexity = usage(codes, len(model.codebook.uses))
+    used, perplexity = usage(codes, len(model.codebook.cluster_sizes))
     return {"codes_used": used, "code_perplexity": perplexity}
-
-
-def create_recipe(run: Run, tell: Callable[[str], None]) -> RebuildRecipe:
-    """Create the recipe of a run."""
-    return RebuildRecipe(run, tell)

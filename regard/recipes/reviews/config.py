@@ -25,10 +25,10 @@ class ReviewsRunConfig:
     )
     """The model."""
     word_dropout: FractionBelowOne = 0.3
-    """Share of the tokens of a text replaced by <unk> in training (word dropout)."""
-    opinions: Literal["none", "words", "pairs", "beginnings"] = "beginnings"
+    """Fraction of the tokens of a text that are replaced by <unk> in training."""
+    naive_bayes: Literal["none", "words", "bigrams", "prefixes"] = "prefixes"
     """Features whose naive-Bayes log-count ratios the model adds to its inputs: none; words (the tokenizer's tokens);
-    pairs: also bigrams; beginnings: words, prefixes of five letters, and bigrams of both. Used for classes only, not
+    bigrams: also bigrams; prefixes: words, prefixes of five letters, and bigrams of both. Used for classes only, not
     for other targets. (wang2012)
     """
     train: TrainConfig = field(
@@ -50,4 +50,4 @@ class ReviewsRunConfig:
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.tokenizer.joint:
-            raise ValueError("tokenizer.joint must be false: there is only one side")
+            raise ValueError("tokenizer.joint must be false: there are no target texts")

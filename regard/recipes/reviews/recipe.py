@@ -45,7 +45,7 @@ from regard.system.fingerprints import record_digests
 from regard.trace import span
 
 _TOKENIZER = "tokenizer.json"
-_OPINIONS = "opinions.npz"
+_COUNTS = "naive_bayes.npz"
 _BATCH_TOKENS = 4096
 
 
@@ -56,8 +56,8 @@ class ReviewsRecipe(Recipe):
     target: Target
     ratios: LogCountRatios | None = None
 
-    def __init__(self, run: Run, tell: Callable[[str], None]):
-        super().__init__(run, tell)
+    def __init__(self, run: Run, notify: Callable[[str], None]):
+        super().__init__(run, notify)
         self.kind = get_target_type(self.config.data)
         self.metric, self.higher_is_better = self.kind.metric, self.kind.higher_is_better
 
@@ -90,7 +90,7 @@ class ReviewsRecipe(Recipe):
                 ratios = LogCountRatios.from_texts(texts, classes, **sizes)
             except UserError as error:
                 raise UserError(f"{self._train.origin}: {error}") from error
-            ratios.save(folder / _OPINIONS)
+            ratios.save(folder / _COUNTS)
 
     def open(self, folder: Path) -> None:
         """Load what `learn` wrote."""
@@ -98,16 +98,16 @@ class ReviewsRecipe(Recipe):
         self.target = self.kind.load(folder, self.config.data)
         if self.feature_kinds is not None:
             assert isinstance(self.target, ClassTarget)
-            self.ratios = LogCountRatios.load(folder / _OPINIONS, self.feature_kinds, len(self.target.names))
+            self.ratios = LogCountRatios.load(folder / _COUNTS, self.feature_kinds, len(self.target.names))
 
     @property
     def feature_kinds(self) -> FeatureKinds | None:
         """Features with naive-Bayes log-count ratios; None for targets other than classes."""
-        return None if self.config.opinions == "none" or self.kind is not ClassTarget else self.config.opinions
+        return None if self.config.naive_bayes == "none" or self.kind is not ClassTarget else self.config.naive_bayes
 
     def batches(self) -> LabeledBatches:
         """Return batches of texts of similar length, with word dropout."""
-        keep, targets = self.target.encode_for_training(self.get_raw_targets(self._train), self.tell)
+        keep, targets = self.target.encode_for_training(self.get_raw_targets(self._train), self.notify)
         texts = self.encode([self._train.sources[i] for i in keep])
         return LabeledBatches(
             texts,
@@ -169,7 +169,7 @@ class ReviewsRecipe(Recipe):
             )
         pairs = read_labeled(self.config.data, path, name)
         if pairs.skipped.total:
-            self.tell(f"{pairs.origin}: {pairs.skipped.describe()}")
+            self.notify(f"{pairs.origin}: {pairs.skipped.describe()}")
         return pairs
 
     def get_raw_targets(self, pairs: Pairs, on_bad: OnBad | None = None) -> RawTargets:
@@ -205,7 +205,7 @@ class ReviewsRecipe(Recipe):
             if size > file_limit():
                 raise UserError(
                     f"{self._train.origin}: the log-count ratios of {len(texts):,} texts and their classes take more "
-                    f"than {file_limit():,} bytes: set --opinions none."
+                    f"than {file_limit():,} bytes: set --naive-bayes none."
                 )
         return ratios
 
@@ -245,15 +245,6 @@ class TrainedReviews(TrainedRun):
         answers = self._predict_all(inputs, first)
         return [] if answers is None else self.recipe.target.rank(answers, n_best)
 
-    def _predict_all(self, inputs: Sequence[str], first: int) -> Tensor | None:
-        empty = [number for number, text in enumerate(inputs, start=first) if not text.strip()]
-        if empty:
-            warnings.warn(
-                f"input {', '.join(map(str, empty[:10]))} is empty: it has no words to classify", stacklevel=3
-            )
-        rows = [self._predict_one(text.strip()) for text in inputs]
-        return torch.cat(rows) if rows else None
-
     def evaluate(
         self,
         path: str | Path | None = None,
@@ -262,7 +253,7 @@ class TrainedReviews(TrainedRun):
         text_column: int | str | None = None,
         label_column: int | str | None = None,
         on_bad: OnBad = "error",
-        tell: Callable[[str], None] | None = None,
+        notify: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
         """Return the metrics on the run's test texts, or on those of a file.
 
@@ -270,8 +261,7 @@ class TrainedReviews(TrainedRun):
         """
         data = self.config.data
         if path is None:
-            if not self.recipe.has_test():
-                raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+            self._check_test()
             pairs = self.recipe.split("test")
         else:
             columns = {
@@ -282,7 +272,7 @@ class TrainedReviews(TrainedRun):
             other = LabeledConfig(train=str(path), val=str(path), format=format, on_bad=on_bad, **columns, **kind)  # type: ignore[arg-type]
             pairs = read_labeled(other, path, "test")
             if pairs.skipped.total:
-                (tell or self.recipe.tell)(f"{pairs.origin}: {pairs.skipped.describe()}")
+                (notify or self.recipe.notify)(f"{pairs.origin}: {pairs.skipped.describe()}")
         scores, samples, count = self.recipe.score(self._model, pairs, None if path is None else on_bad)
         return {
             "data": pairs.origin,
@@ -308,6 +298,15 @@ class TrainedReviews(TrainedRun):
         if isinstance(self.recipe.target, NumberTarget):
             raise UserError(self._no_probability_message("numbers"))
 
+    def _predict_all(self, inputs: Sequence[str], first: int) -> Tensor | None:
+        empty = [number for number, text in enumerate(inputs, start=first) if not text.strip()]
+        if empty:
+            warnings.warn(
+                f"input {', '.join(map(str, empty[:10]))} is empty: it has no words to classify", stacklevel=3
+            )
+        rows = [self._predict_one(text.strip()) for text in inputs]
+        return torch.cat(rows) if rows else None
+
     @torch.no_grad()
     def _predict_one(self, text: str) -> Tensor:
         source = self.recipe.to_source(text)
@@ -316,15 +315,15 @@ class TrainedReviews(TrainedRun):
         for sample in samples:
             best = self.recipe.target.rank(answers, 1)[0][0]
             sample.title = f"{text} -> {self.recipe.target.format_title(best)}"
-            sample.axes["queries"] = Axis(labels=(best.text,), what="answer")
+            sample.axes["queries"] = Axis(labels=(best.text,), kind="answer")
         return answers
 
     def _look_sample(self, text: str) -> Sample:
         """Return the sample of a look at this text."""
         pieces = self.recipe.tokenizer.tokens(self.recipe.encode([text])[0].tolist())
-        return Sample(axes={"source": Axis(labels=tuple(pieces), what="token")})
+        return Sample(axes={"source": Axis(labels=tuple(pieces), kind="token")})
 
 
-def create_recipe(run: Run, tell: Callable[[str], None]) -> ReviewsRecipe:
+def create_recipe(run: Run, notify: Callable[[str], None]) -> ReviewsRecipe:
     """Create the recipe of a run."""
-    return ReviewsRecipe(run, tell)
+    return ReviewsRecipe(run, notify)

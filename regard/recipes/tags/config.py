@@ -25,7 +25,7 @@ class TagsRunConfig:
     )
     """The model."""
     word_dropout: FractionBelowOne = 0.05
-    """Share of the subwords of a sentence replaced by <unk> in training (word dropout)."""
+    """Fraction of the subwords of a sentence that are replaced by <unk> in training."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=600,
@@ -45,7 +45,7 @@ class TagsRunConfig:
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.tokenizer.joint:
-            raise ValueError("tokenizer.joint must be false: there is one side")
+            raise ValueError("tokenizer.joint must be false: there are no target texts")
         core = self.model.core
         if isinstance(core, TransformerConfig) and core.positions == "learned":
             most, least = core.max_positions, self.data.max_length

@@ -76,7 +76,7 @@ class TagsRecipe(Recipe):
         """Return batches of sentences of similar length, with word dropout."""
         usable = self.filter_usable(self._train)
         for line in usable.skipped[len(self._train.skipped) :]:
-            self.tell(f"left out: {line}")
+            self.notify(f"left out: {line}")
         change = self._drop_words if self.config.word_dropout else None
         budget = self.config.train.batch_tokens
         return TaggedBatches(
@@ -146,7 +146,7 @@ class TagsRecipe(Recipe):
         """Report what was left out, and return the sentences."""
         if sentences.skipped:
             number = len(sentences.skipped)
-            self.tell(f"{sentences.origin}: skipped {number} sentences; first: {sentences.skipped[0]}")
+            self.notify(f"{sentences.origin}: skipped {number} sentences; first: {sentences.skipped[0]}")
         return sentences
 
     def filter_usable(self, sentences: TaggedSentences, on_bad: OnBad | None = None) -> TaggedSentences:
@@ -166,7 +166,7 @@ class TagsRecipe(Recipe):
                 problem = self.labels.describe_unknown(unknown[0], ("tag", "sentence"))
             skipped.append(f"{sentences.where(i)}: {problem}")
             if (on_bad or self.config.data.on_bad) == "error":
-                raise UserError(f"{skipped[-1]}. With `on_bad` = skip, such sentences are left out and counted.")
+                raise UserError(f"{skipped[-1]}. With --data.on-bad skip, such sentences are left out and counted.")
         if not keep:
             raise UserError(f"{sentences.origin}: no sentence can be used; first: {skipped[0]}.")
         return sentences.take(keep, skipped)
@@ -225,12 +225,11 @@ class TrainedTags(TrainedRun):
         *,
         format: str = "auto",
         on_bad: OnBad = "error",
-        tell: Callable[[str], None] | None = None,
+        notify: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
         """Return token accuracy, entity F1 and nll on the run's test sentences, or on those of a file."""
         if path is None:
-            if not self.recipe.has_test():
-                raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+            self._check_test()
             sentences = self.recipe.split("test")
         else:
             other = TaggedConfig(train=str(path), val=str(path), format=format, on_bad=on_bad)  # type: ignore[arg-type]
@@ -268,10 +267,10 @@ class TrainedTags(TrainedRun):
             pieces = enumerate(self.recipe.tokenizer.tokens(ids))
             labels = [f"{piece} ({tag_of[i]})" if tag_of.get(i, "O") != "O" else piece for i, piece in pieces]
             sample.title = f"{' '.join(tokens)} -> {' '.join(tags)}"
-            sample.axes["source"] = Axis(labels=tuple(labels), what="token")
+            sample.axes["source"] = Axis(labels=tuple(labels), kind="token")
         return tags
 
 
-def create_recipe(run: Run, tell: Callable[[str], None]) -> TagsRecipe:
+def create_recipe(run: Run, notify: Callable[[str], None]) -> TagsRecipe:
     """Create the recipe of a run."""
-    return TagsRecipe(run, tell)
+    return TagsRecipe(run, notify)

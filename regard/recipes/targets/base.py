@@ -38,7 +38,7 @@ class RawTargets(NamedTuple):
     where: Callable[[int], str]
     """Returns the file and line of an input, for messages."""
     origin: str
-    what: tuple[str, str]
+    nouns: tuple[str, str]
     """Nouns for a target and an input in messages: ("label", "text")."""
     on_bad: OnBad
 
@@ -95,11 +95,11 @@ class Target(ABC):
     def signature(self) -> str:
         """Description of the possible answers: "3 classes: bad, good, odd"."""
 
-    def encode_for_training(self, raw: RawTargets, tell: Callable[[str], None]) -> tuple[list[int], NDArray[Any]]:
-        """Return the same as `encode`, and call `tell` if inputs were left out."""
+    def encode_for_training(self, raw: RawTargets, notify: Callable[[str], None]) -> tuple[list[int], NDArray[Any]]:
+        """Return the same as `encode`, and call `notify` if inputs were left out."""
         keep, targets = self.encode(raw)
         if left_out := len(raw.texts) - len(keep):
-            tell(f"{raw.origin}: left out {left_out} {raw.what[1]}s whose {raw.what[0]} cannot be used")
+            notify(f"{raw.origin}: left out {left_out} {raw.nouns[1]}s whose {raw.nouns[0]} cannot be used")
         return keep, targets
 
     def make_samples(self, inputs: Sequence[str], answers: Tensor, targets: Tensor) -> list[dict[str, str]]:
@@ -129,12 +129,12 @@ def parse_rows(raw: RawTargets, parse: Callable[[str], list[Any]]) -> tuple[list
     return keep, rows
 
 
-def _target_error(raw: RawTargets, index: int, problem: str) -> UserError:
-    hint = f"With `on_bad` = skip, such {raw.what[1]}s are left out and counted."
-    return UserError(f"{raw.where(index)}: {problem}. {hint}")
-
-
 def check_not_empty(raw: RawTargets, keep: Sequence[int]) -> None:
     """Raise UserError if no row is left."""
     if not keep:
-        raise UserError(f"{raw.origin}: no {raw.what[1]} has a {raw.what[0]} that can be used.")
+        raise UserError(f"{raw.origin}: no {raw.nouns[1]} has a {raw.nouns[0]} that can be used.")
+
+
+def _target_error(raw: RawTargets, index: int, problem: str) -> UserError:
+    hint = f"With --data.on-bad skip, such {raw.nouns[1]}s are left out and counted."
+    return UserError(f"{raw.where(index)}: {problem}. {hint}")

@@ -62,7 +62,7 @@ class ClassTarget(_NamedTarget):
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
         """Return class indices (rows,)."""
         location = {"where": raw.where, "origin": raw.origin}
-        keep, numbers = self.labels.encode(raw.texts, raw.on_bad, **location, what=raw.what)
+        keep, numbers = self.labels.encode(raw.texts, raw.on_bad, **location, nouns=raw.nouns)
         return keep, np.asarray(numbers, np.int64)
 
     def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float) -> VectorWriter:
@@ -109,7 +109,7 @@ class LabelsTarget(_NamedTarget):
             labels = parse_labels(text, self.separator, spellings)
             unknown = [label for label in labels if label not in known]
             if unknown:
-                raise ValueError(self.labels.describe_unknown(unknown[0], raw.what))
+                raise ValueError(self.labels.describe_unknown(unknown[0], raw.nouns))
             return [known[label] for label in labels]
 
         keep, rows = parse_rows(raw, parse)

@@ -86,7 +86,7 @@ class NumberTarget(Target):
     def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float) -> VectorWriter:
         """Return a regression output layer with these means and standard deviations."""
         scales = {"means": self.means, "deviations": self.deviations}
-        return NumberWriter(dim, **scales, error=config.number_error, dropout=config.dropout)
+        return NumberWriter(dim, **scales, error=config.regression_loss, dropout=config.dropout)
 
     def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
         """Return mean absolute error, root mean squared error and R^2."""

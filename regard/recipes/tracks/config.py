@@ -10,12 +10,12 @@ from regard.train.config import TrainConfig
 
 @dataclass(frozen=True, kw_only=True)
 class TracksRunConfig:
-    """Trajectory forecasting of pedestrians among each other; synthetic crowds if no recordings are given."""
+    """Trajectory forecasting of interacting pedestrians; synthetic crowds if no recordings are given."""
 
     data: TracksConfig = field(default_factory=TracksConfig)
     """Recordings: text files of frame, id, x, y."""
     batch: Batch = 256
-    """People per batch."""
+    """Pedestrians per batch."""
     model: EncoderConfig = field(
         default_factory=lambda: EncoderConfig(
             core=TransformerConfig(layers=2, width=64, heads=4, feedforward=128, activation="gelu", positions="none"),

@@ -75,20 +75,6 @@ class TracksRecipe(Recipe):
     def open(self, folder: Path) -> None:
         """Do nothing."""
 
-    def load_windows(self, split: str) -> TrackWindows:
-        """Read the windows of a split."""
-        paths = getattr(self.config.data, split)
-        if not paths and not self.config.data.train:
-            return make_tracks(split, self.run.seed, self.config.data)
-        windows = read_windows(paths, self.config.data)
-        self.report_skipped(windows.origin, windows.skipped)
-        return windows
-
-    def report_skipped(self, origin: str | Path, skipped: Sequence[str]) -> None:
-        """Report how many lines were left out, and the first of them."""
-        if skipped:
-            self.tell(f"{origin}: skipped {len(skipped)} lines; first: {skipped[0]}")
-
     def batches(self) -> TrackBatches:
         """Return batches of all people of the training windows."""
         settings = {"rows": self.config.batch, "seed": self.run.seed}
@@ -120,11 +106,25 @@ class TracksRecipe(Recipe):
         target = torch.cat(targets)
         ade, fde = displacement_errors(torch.cat(paths), target)
         baseline_ade, baseline_fde = displacement_errors(torch.cat(baselines), target)
-        return {"ade": ade, "fde": fde, "ade_walking_on": baseline_ade, "fde_walking_on": baseline_fde}
+        return {"ade": ade, "fde": fde, "ade_constant_velocity": baseline_ade, "fde_constant_velocity": baseline_fde}
 
     def has_test(self) -> bool:
         """Return True if there is test data; synthetic crowds always have it."""
         return not self.config.data.train or bool(self.config.data.test)
+
+    def load_windows(self, split: str) -> TrackWindows:
+        """Read the windows of a split."""
+        paths = getattr(self.config.data, split)
+        if not paths and not self.config.data.train:
+            return make_tracks(split, self.run.seed, self.config.data)
+        windows = read_windows(paths, self.config.data)
+        self.report_skipped(windows.origin, windows.skipped)
+        return windows
+
+    def report_skipped(self, origin: str | Path, skipped: Sequence[str]) -> None:
+        """Report how many lines were left out, and the first of them."""
+        if skipped:
+            self.notify(f"{origin}: skipped {len(skipped)} lines; first: {skipped[0]}")
 
     def build_run(self, model: nn.Module, folder: Path) -> "TrainedTracks":
         """Return the trained run of this model."""
@@ -152,15 +152,16 @@ class TrainedTracks(TrainedRun):
         """Return the predictions for each recording as lines of text."""
         return [[TrackLines("\n".join(self._rows(given, i)), 0.0)] for i, given in enumerate(inputs, start=first)]
 
-    def evaluate(self, path: str | Path | None = None, *, tell: Callable[[str], None] | None = None) -> dict[str, Any]:
+    def evaluate(
+        self, path: str | Path | None = None, *, notify: Callable[[str], None] | None = None
+    ) -> dict[str, Any]:
         """Return ADE and FDE, and those of the constant-velocity baseline, on the test data or another recording."""
-        if path is None and not self.recipe.has_test():
-            raise UserError(f"the run {self.folder} has no test data: name some (--data.test)")
+        if path is None:
+            self._check_test()
         data = self.config.data
         windows = self.recipe.load_windows("test") if path is None else read_windows([path], data)
-        signature = (
-            f"{data.observed} positions to {data.predicted}, windows of at least {data.least} people, one prediction"
-        )
+        signature = f"{data.observed} positions to {data.predicted}, windows of at least {data.min_agents} people, "
+        signature += "one prediction"
         scores = self.recipe.score(self._model, windows)
         return {"data": windows.origin, "examples": len(windows), **scores, "signature": signature, "samples": []}
 
@@ -218,10 +219,10 @@ class TrainedTracks(TrainedRun):
         names, tracks, _ = self._load_tracks(given, number)
         windows = TrackWindows(tracks, np.array([0, len(tracks)]), "tracks")
         sizes = {"observed": data.observed, "neighbors": data.neighbors}
-        seen, counts, _, turns = to_agent_frames(windows, range(len(tracks)), **sizes)
-        source = Padded(torch.from_numpy(seen).float(), torch.from_numpy(counts))
+        history, counts, _, rotations = to_agent_frames(windows, range(len(tracks)), **sizes)
+        source = Padded(torch.from_numpy(history).float(), torch.from_numpy(counts))
         with span(lambda: self._look_samples(names, tracks)) as samples:
-            paths = tracks[:, -1:] + _predict_paths(self._model, source).double().numpy() @ turns
+            paths = tracks[:, -1:] + _predict_paths(self._model, source).double().numpy() @ rotations
         if samples:
             _complete(samples, self._get_name(given, f"tracks {number}"), names, tracks, paths)
         return paths
@@ -233,8 +234,13 @@ class TrainedTracks(TrainedRun):
             group = [person, *_nearest(tracks, person, self.config.data.neighbors)]
             labels = (f"{names[person]} (self)", *(names[i] for i in group[1:]))
             places = tuple((float(i),) for i in group)
-            samples.append(Sample(axes={"source": Axis(labels=labels, what="person", on="plane", places=places)}))
+            samples.append(Sample(axes={"source": Axis(labels=labels, kind="person", picture="plane", places=places)}))
         return samples
+
+
+def create_recipe(run: Run, notify: Callable[[str], None]) -> TracksRecipe:
+    """Create the recipe of a run."""
+    return TracksRecipe(run, notify)
 
 
 @torch.no_grad()
@@ -254,7 +260,7 @@ def _complete(
     rows = zip(names, tracks.tolist(), paths.tolist(), strict=True)
     plane = Plane(
         tracks=tuple(
-            Track(label=name, seen=tuple((x, y) for x, y in seen), ahead=tuple((x, y) for x, y in ahead))
+            Track(label=name, history=tuple((x, y) for x, y in seen), future=tuple((x, y) for x, y in ahead))
             for name, seen, ahead in rows
         )
     )
@@ -268,8 +274,3 @@ def _nearest(tracks: NDArray[np.float64], person: int, count: int) -> list[int]:
     others = np.delete(np.arange(len(tracks)), person)
     distance = np.linalg.norm(tracks[others, -1] - tracks[person, -1], axis=-1)
     return others[np.argsort(distance, kind="stable")][:count].tolist()
-
-
-def create_recipe(run: Run, tell: Callable[[str], None]) -> TracksRecipe:
-    """Create the recipe of a run."""
-    return TracksRecipe(run, tell)

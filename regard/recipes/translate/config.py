@@ -17,10 +17,10 @@ class TranslateRunConfig:
     """Text to text (translation, summarization), from your own pairs: set data.train and data.val."""
 
     val_sample: Annotated[int, Range(1, 1_000_000)] = 500
-    """Validation sentences decoded (greedily) at each validation; the loss is computed over all of them."""
+    """Number of validation pairs that are decoded (greedily) at each validation; the loss is that of all of them."""
     data: PairsConfig = field(default_factory=PairsConfig)
-    """Text pairs: FILE.tsv, FILE.jsonl, the source side of two parallel text files (with ..._target for the other
-    side), hf:NAME (Hugging Face), or a folder saved by `datasets`; also with .gz."""
+    """Text pairs: FILE.tsv, FILE.jsonl, one side of two parallel text files (the other is in
+    `train_target`), hf:NAME (Hugging Face), or a folder saved by `datasets`; also with .gz."""
     tokenizer: TokenizerConfig = field(default_factory=lambda: TokenizerConfig(kind="bpe", vocab_size=8000))
     """Tokenizer of the texts."""
     model: ModelConfig = field(default_factory=lambda: ModelConfig(dropout=0.3))
@@ -46,9 +46,9 @@ class TranslateRunConfig:
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.model.tie == "all" and not self.tokenizer.joint:
-            raise ValueError("model.tie=all needs one vocabulary for both sides: tokenizer.joint, or tie target")
+            raise ValueError("model.tie must be target or none if tokenizer.joint is false, got all")
 
     @property
     def input_limit(self) -> int:
-        """Longest input in tokens, EOS not counted."""
+        """Maximum input length in tokens, EOS not counted."""
         return limit_input_length(self.data.max_length, self.model)

@@ -18,10 +18,10 @@ from regard.system.fingerprints import record_digests
 class TranslateData:
     """Text pairs from files or data sets, each split read when first needed."""
 
-    def __init__(self, config: TranslateRunConfig, tell: Callable[[str], None]):
+    def __init__(self, config: TranslateRunConfig, notify: Callable[[str], None]):
         self.config = config
         self.metric = Bleu(config.bleu)
-        self._tell = tell
+        self._notify = notify
 
     def origin(self) -> str:
         """Return the name of the training files."""
@@ -34,9 +34,9 @@ class TranslateData:
             with record_digests():  # test data is not part of the fingerprint of the training data
                 read_split(self.config.data, "test")
         if self.config.bleu.tokenize != "none" and _is_tokenized(pairs):
-            self._tell(
-                "the validation targets look tokenized (they end in ` .`): `--bleu.tokenize none` compares "
-                "them as they are, which is how scores on tokenized text are usually given"
+            self._notify(
+                "the validation targets look tokenized (they end in ` .`): scores of tokenized text are usually "
+                "computed with --bleu.tokenize none"
             )
         _ = self._train
 
@@ -58,7 +58,7 @@ class TranslateData:
             return None
         return self._filter(self._val if split == "val" else read_split(self.config.data, "test"), codec)[0]
 
-    def ceiling(self) -> None:
+    def upper_bound(self) -> None:
         """Return None: the best possible score is unknown."""
         return None
 
@@ -72,13 +72,13 @@ class TranslateData:
 
     def _filter(self, pairs: Pairs, codec: Codec) -> tuple[Texts, EncodedPairs]:
         limits = {"max_length": self.config.input_limit, "on_bad": self.config.data.on_bad}
-        return filter_by_length(pairs, codec, tell=self._tell, **limits)
+        return filter_by_length(pairs, codec, notify=self._notify, **limits)
 
 
-def create_recipe(run: Run, tell: Callable[[str], None]) -> TextToTextRecipe:
+def create_recipe(run: Run, notify: Callable[[str], None]) -> TextToTextRecipe:
     """Create the recipe of a run."""
     assert isinstance(run.config, TranslateRunConfig)
-    return TextToTextRecipe(run, tell, TranslateData(run.config, tell))
+    return TextToTextRecipe(run, notify, TranslateData(run.config, notify))
 
 
 def _is_tokenized(pairs: Pairs) -> bool:

@@ -81,7 +81,7 @@ def test_learned_positions_end_as_in_torch(length, window, position):
             results.append(engine.generate(prompts, sampling, **options))
         else:
             with pytest.raises(
-                ValueError, match=f"there are 24 learned positions, but position {position} was asked for"
+                ValueError, match=f"position must be at most 24, the number of learned positions, got {position}"
             ):
                 engine.generate(prompts, sampling, **options)
     assert position is not None or results[0] == results[1]

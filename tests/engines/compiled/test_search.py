@@ -221,7 +221,7 @@ def test_outputs_longer_than_learned_positions_raise_as_in_torch(beam):
         else:
             check_same([actual], [expected])
             outcomes.add("found")
-    assert outcomes == {"found", "there are 10 learned positions, but position 11 was asked for"}
+    assert outcomes == {"found", "position must be at most 10, the number of learned positions, got 11"}
 
 
 @pytest.mark.parametrize("index", [-1, VOCAB])

@@ -1,18 +1,18 @@
 /** The attention matrix: queries as rows, keys as columns, weights as colors; with zoom and pan. */
 
 import * as axes from "../axes.js";
-import { context, font, make, styled } from "../dom.js";
-import { headName, readable, short } from "../format.js";
-import { watch, type Place } from "../gestures.js";
+import { prepareCanvas, font, make, cssVariable } from "../dom.js";
+import { headName, readable, formatShort } from "../format.js";
+import { addGestures, type Point } from "../gestures.js";
 import { Heat } from "../heat.js";
-import type { Drawn, Pane, Shown, Table, View } from "../view.js";
+import type { OpenView, Pane, Shown, Table, View } from "../view.js";
 import { Viewport } from "../viewport.js";
 
 /** Cells of at least this size have lines between them; of that size, their number in them. */
 const LINED_PX = 9;
 const NUMBERED_PX = { x: 46, y: 19 };
 const STEP_PX = 60;
-const CLOSER = 1.3;
+const ZOOM_STEP = 1.3;
 
 export const alignment: View = {
   name: "alignment",
@@ -21,10 +21,10 @@ export const alignment: View = {
   open: (host, pane) => new Alignment(host, pane),
 };
 
-class Alignment implements Drawn {
+class Alignment implements OpenView {
   private readonly base = make("canvas", { role: "img" });
-  private readonly over = make("canvas", { "aria-hidden": true, class: "over" });
-  private readonly stage = make("div", { class: "stage" }, this.base, this.over);
+  private readonly overlay = make("canvas", { "aria-hidden": true, class: "over" });
+  private readonly stage = make("div", { class: "stage" }, this.base, this.overlay);
   private shown: Shown | null = null;
   private table: Table | null = null;
   private heat: Heat | null = null;
@@ -40,12 +40,12 @@ class Alignment implements Drawn {
     private readonly pane: Pane,
   ) {
     host.append(this.stage);
-    watch(this.over, {
+    addGestures(this.overlay, {
       zoom: (factor, at) => this.zoom(factor, at),
-      move: (x, y) => this.change(() => this.viewport.moveBy(x, y)),
+      move: (x, y) => this.changeViewport(() => this.viewport.moveBy(x, y)),
       hover: (at) => this.hover(at),
       click: (at) => this.click(at),
-      fit: () => this.change(() => this.viewport.fit()),
+      fit: () => this.changeViewport(() => this.viewport.fit()),
     });
   }
 
@@ -55,34 +55,34 @@ class Alignment implements Drawn {
     const table = await this.pane.table(shown.read);
     if (shown !== this.shown) return;
     this.table = table;
-    if (!this.heat?.shows(table, shown)) this.heat = new Heat(table, shown.head, shown);
+    if (!this.heat?.isFor(table, shown)) this.heat = new Heat(table, shown.head, shown);
     this.layOut(shown, table);
     const moved = before && (before.query !== shown.query || before.key !== shown.key);
     if (moved) this.viewport.reveal(shown.query, shown.key);
-    this.base.setAttribute("aria-label", described(shown, table));
+    this.base.setAttribute("aria-label", describe(shown, table));
     this.draw();
   }
 
-  place(query: number | null, key: number | null): Place | null {
+  place(query: number | null, key: number | null): Point | null {
     const { x, y } = this.viewport.cell;
-    const { width, height } = this.viewport.covered;
+    const { width, height } = this.viewport.matrixSize;
     const across = key === null ? -axes.LABEL_PX : this.viewport.x + (key + 0.5) * x;
     const down = query === null ? -axes.LABEL_PX : this.viewport.y + (query + 0.5) * y;
     if ((key !== null && (across < 0 || across > width)) || (query !== null && (down < 0 || down > height))) return null;
-    const box = this.over.getBoundingClientRect();
+    const box = this.overlay.getBoundingClientRect();
     return { x: box.left + this.margins.left + across, y: box.top + this.margins.top + down };
   }
 
-  press(key: string): boolean {
+  handleKey(key: string): boolean {
     const steps: Record<string, [number, number]> = {
       ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1],
     };
     const step = steps[key];
-    if (step && this.viewport.isFitted) this.walk(step);
-    else if (step) this.change(() => this.viewport.moveBy(-step[0] * STEP_PX, -step[1] * STEP_PX));
-    else if (key === "+" || key === "=") this.zoom(CLOSER, this.middle());
-    else if (key === "-" || key === "_") this.zoom(1 / CLOSER, this.middle());
-    else if (key === "0") this.change(() => this.viewport.fit());
+    if (step && this.viewport.isFitted) this.moveCell(step);
+    else if (step) this.changeViewport(() => this.viewport.moveBy(-step[0] * STEP_PX, -step[1] * STEP_PX));
+    else if (key === "+" || key === "=") this.zoom(ZOOM_STEP, this.middle());
+    else if (key === "-" || key === "_") this.zoom(1 / ZOOM_STEP, this.middle());
+    else if (key === "0") this.changeViewport(() => this.viewport.fit());
     else return false;
     return true;
   }
@@ -95,7 +95,7 @@ class Alignment implements Drawn {
   /** Labels decide how much room is left for the cells, and cells which way labels are turned. */
   private layOut(shown: Shown, table: Table): void {
     const size = { width: this.host.clientWidth, height: this.host.clientHeight };
-    const drawing = context(this.base, size.width, size.height);
+    const drawing = prepareCanvas(this.base, size.width, size.height);
     const [down, across] = [shown.sample.axes[shown.read.queries]!, shown.sample.axes[shown.read.keys]!];
     const of = `${shown.read.queries} ${shown.read.keys} ${size.width}`;
     const same = this.labels?.of === of && this.viewport.queries === table.queries && this.viewport.keys === table.keys;
@@ -118,15 +118,15 @@ class Alignment implements Drawn {
 
   private draw(): void {
     const size = { width: this.host.clientWidth, height: this.host.clientHeight };
-    const drawing = context(this.base, size.width, size.height);
+    const drawing = prepareCanvas(this.base, size.width, size.height);
     const { viewport, margins, heat, labels } = this;
     if (!heat || !labels) return;
-    this.over.style.touchAction = viewport.isFitted ? "pan-y" : "none";
+    this.overlay.style.touchAction = viewport.isFitted ? "pan-y" : "none";
     drawing.translate(margins.left, margins.top);
     axes.useLabelFont(drawing);
     axes.drawDown(drawing, labels.down, viewport);
     axes.drawAcross(drawing, labels.across, viewport);
-    const { width, height } = viewport.covered;
+    const { width, height } = viewport.matrixSize;
     drawing.save();
     drawing.beginPath();
     drawing.rect(0, 0, width, height);
@@ -135,11 +135,11 @@ class Alignment implements Drawn {
     this.drawLines(drawing);
     this.drawNumbers(drawing);
     drawing.restore();
-    drawing.strokeStyle = styled("--strong");
+    drawing.strokeStyle = cssVariable("--strong");
     drawing.lineWidth = 1;
     drawing.strokeRect(-0.5, -0.5, Math.round(width) + 1, Math.round(height) + 1);
     this.drawOver();
-    if (!complete) this.later();
+    if (!complete) this.scheduleDraw();
   }
 
   private drawLines(drawing: CanvasRenderingContext2D): void {
@@ -147,7 +147,7 @@ class Alignment implements Drawn {
     const { x, y } = viewport.cell;
     if (Math.min(x, y) < LINED_PX) return;
     const { rows, columns } = viewport.visible();
-    const { width, height } = viewport.covered;
+    const { width, height } = viewport.matrixSize;
     drawing.beginPath();
     for (let row = rows[0] + 1; row < rows[1]; row++) {
       const at = Math.round(viewport.y + row * y) - 0.5;
@@ -159,7 +159,7 @@ class Alignment implements Drawn {
       drawing.moveTo(at, 0);
       drawing.lineTo(at, height);
     }
-    drawing.strokeStyle = styled("--line");
+    drawing.strokeStyle = cssVariable("--line");
     drawing.lineWidth = 1;
     drawing.stroke();
   }
@@ -175,10 +175,10 @@ class Alignment implements Drawn {
     drawing.textBaseline = "middle";
     for (let row = rows[0]; row < rows[1]; row++) {
       for (let column = columns[0]; column < columns[1]; column++) {
-        const number = table.at(shown.head, row, column);
+        const number = table.value(shown.head, row, column);
         if (number === null || Math.abs(number) < 0.0005 * heat.scale.most) continue;
         drawing.fillStyle = heat.scale.ink(number);
-        const words = Math.abs(number) < 0.001 ? short(number) : number.toFixed(3);
+        const words = Math.abs(number) < 0.001 ? formatShort(number) : number.toFixed(3);
         drawing.fillText(words, viewport.x + (column + 0.5) * x, viewport.y + (row + 0.5) * y);
       }
     }
@@ -187,14 +187,14 @@ class Alignment implements Drawn {
   /** What is pinned and pointed at, on a canvas of its own: the numbers below need not be drawn again. */
   private drawOver(): void {
     const { shown, viewport, labels } = this;
-    const drawing = context(this.over, this.host.clientWidth, this.host.clientHeight);
+    const drawing = prepareCanvas(this.overlay, this.host.clientWidth, this.host.clientHeight);
     if (!shown || !labels) return;
     drawing.translate(this.margins.left, this.margins.top);
     const mark = (query: number | null, key: number | null, color: string) => {
       axes.useLabelFont(drawing, color);
       if (query !== null) axes.emphasizeDown(drawing, labels.down, viewport, query);
       if (key !== null) axes.emphasizeAcross(drawing, labels.across, viewport, key);
-      this.outline(drawing, query, key, styled(color));
+      this.outline(drawing, query, key, cssVariable(color));
     };
     if (shown.query !== null || shown.key !== null) mark(shown.query, shown.key, "--pin");
     if (this.hovered) mark(this.hovered.query, this.hovered.key, "--accent");
@@ -202,7 +202,7 @@ class Alignment implements Drawn {
 
   private outline(drawing: CanvasRenderingContext2D, query: number | null, key: number | null, color: string): void {
     const { x, y } = this.viewport.cell;
-    const { width, height } = this.viewport.covered;
+    const { width, height } = this.viewport.matrixSize;
     drawing.save();
     drawing.beginPath();
     drawing.rect(-2, -2, width + 4, height + 4);
@@ -214,46 +214,46 @@ class Alignment implements Drawn {
     drawing.restore();
   }
 
-  private zoom(factor: number, at: Place): boolean {
+  private zoom(factor: number, at: Point): boolean {
     const before = this.viewport.zoom;
     const { left, top } = this.margins;
-    this.change(() => this.viewport.zoomBy(factor, { x: at.x - left, y: at.y - top }));
+    this.changeViewport(() => this.viewport.zoomBy(factor, { x: at.x - left, y: at.y - top }));
     return this.viewport.zoom !== before;
   }
 
-  private middle(): Place {
-    const { width, height } = this.viewport.covered;
+  private middle(): Point {
+    const { width, height } = this.viewport.matrixSize;
     return { x: this.margins.left + width / 2, y: this.margins.top + height / 2 };
   }
 
-  private change(how: () => void): void {
-    how();
+  private changeViewport(change: () => void): void {
+    change();
     this.hovered = null;
     if (this.shown) this.pane.tip(null, this.shown, null, null);
-    this.later();
+    this.scheduleDraw();
   }
 
-  private later(): void {
+  private scheduleDraw(): void {
     cancelAnimationFrame(this.frame);
     this.frame = requestAnimationFrame(() => this.draw());
   }
 
-  private cellAt(at: Place): { query: number; key: number } | null {
+  private cellAt(at: Point): { query: number; key: number } | null {
     return this.viewport.cellAt({ x: at.x - this.margins.left, y: at.y - this.margins.top });
   }
 
-  private hover(at: Place | null): void {
+  private hover(at: Point | null): void {
     const { shown } = this;
     if (!shown) return;
     const cell = at && this.cellAt(at);
     this.hovered = cell;
     this.drawOver();
-    const box = this.over.getBoundingClientRect();
+    const box = this.overlay.getBoundingClientRect();
     if (!at || !cell) this.pane.tip(null, shown, null, null);
     else this.pane.tip({ x: box.left + at.x, y: box.top + at.y }, shown, cell.query, cell.key);
   }
 
-  private click(at: Place): void {
+  private click(at: Point): void {
     const cell = this.cellAt(at);
     const query = cell && cell.query !== this.shown?.query ? cell.query : null;
     this.pane.choose({ query, key: null });
@@ -261,7 +261,7 @@ class Alignment implements Drawn {
   }
 
   /** From cell to cell by keyboard: each is pinned, and its number told. */
-  private walk([across, down]: [number, number]): void {
+  private moveCell([across, down]: [number, number]): void {
     const { shown, table } = this;
     if (!shown || !table) return;
     const query = Math.max(0, Math.min(table.queries - 1, (shown.query ?? (down > 0 ? -1 : 0)) + down));
@@ -272,10 +272,10 @@ class Alignment implements Drawn {
   }
 }
 
-function described(shown: Shown, table: Table): string {
+function describe(shown: Shown, table: Table): string {
   const { sample, read } = shown;
   const [queries, keys] = [sample.axes[read.queries]!, sample.axes[read.keys]!];
-  const size = `${table.queries} queries (${queries.what}) by ${table.keys} keys (${keys.what})`;
+  const size = `${table.queries} queries (${queries.kind}) by ${table.keys} keys (${keys.kind})`;
   const pinned = shown.query === null ? "" : `; pinned: ${readable(queries.labels[shown.query] ?? "")}`;
   const head = headName(read.heads, shown.head);
   return `Alignment of ${size}, ${read.measure}, layer ${read.layer}${head ? `, ${head}` : ""}${pinned}`;

@@ -1,11 +1,11 @@
 /** Attention of a sequence to its own past: one line per step, with the tokens so far. */
 
 import { scaleOf, type Scale } from "../color.js";
-import { font, styled } from "../dom.js";
-import { headName, worded } from "../format.js";
-import type { Drawn, Pane, Shown, Table, View } from "../view.js";
-import { columnAt, columnsOf, type Columns } from "./columns.js";
-import { Sheet, type Seen } from "./sheet.js";
+import { font, cssVariable } from "../dom.js";
+import { headName, axisLabel } from "../format.js";
+import type { OpenView, Pane, Shown, Table, View } from "../view.js";
+import { columnAt, layOutColumns, type Columns } from "./columns.js";
+import { ScrollCanvas, type Rect } from "./sheet.js";
 
 /** Words of a text whose own reads are drawn so: there are as many boxes as their square. */
 const MOST = 120;
@@ -17,153 +17,153 @@ export const chain: View = {
   fits: (sample, read) => {
     const size = sample.axes[read.queries]?.labels.length ?? 0;
     if (read.queries !== read.keys || size < 1) return false;
-    return read.kind === "chain" || (size <= MOST && !sample.axes[read.queries]!.on);
+    return read.kind === "chain" || (size <= MOST && !sample.axes[read.queries]!.picture);
   },
   open: (host, pane) => new Chain(host, pane),
 };
 
-class Chain implements Drawn {
-  private readonly sheet: Sheet;
+class Chain implements OpenView {
+  private readonly canvas: ScrollCanvas;
   private shown: Shown | null = null;
   private table: Table | null = null;
   private scale: Scale | null = null;
   private words: string[] = [];
-  private columns: Columns = columnsOf([], 0);
+  private columns: Columns = layOutColumns([], 0);
   /** Whether words are read that come later: whole lines are drawn then. */
-  private isAhead = false;
+  private isBidirectional = false;
   private size = "";
-  private pointed: { step: number; word: number } | null = null;
+  private hovered: { step: number; word: number } | null = null;
 
   constructor(
     private readonly host: HTMLElement,
     private readonly pane: Pane,
   ) {
-    this.sheet = new Sheet(host, (drawing, seen) => this.paint(drawing, seen));
-    this.sheet.scroller.classList.add("chain");
-    const { content, scroller } = this.sheet;
-    content.addEventListener("pointermove", (event) => this.point(event));
-    content.addEventListener("pointerleave", () => this.point(null));
-    content.addEventListener("click", (event) => this.pick(event));
+    this.canvas = new ScrollCanvas(host, (drawing, area) => this.paint(drawing, area));
+    this.canvas.scroller.classList.add("chain");
+    const { content, scroller } = this.canvas;
+    content.addEventListener("pointermove", (event) => this.onHover(event));
+    content.addEventListener("pointerleave", () => this.onHover(null));
+    content.addEventListener("click", (event) => this.onClick(event));
     scroller.tabIndex = 0;
   }
 
   async show(shown: Shown): Promise<void> {
     const table = await this.pane.table(shown.read);
-    const isOther = this.shown?.read !== shown.read;
+    const isNewRead = this.shown?.read !== shown.read;
     const isPinned = this.shown?.query !== shown.query || this.shown?.key !== shown.key;
     this.shown = shown;
     this.table = table;
     this.scale = scaleOf(shown, table);
-    this.words = shown.sample.axes[shown.read.keys]!.labels.map(worded);
-    this.isAhead = shown.read.kind !== "chain" && looksAhead(table, shown.head);
+    this.words = shown.sample.axes[shown.read.keys]!.labels.map(axisLabel);
+    this.isBidirectional = shown.read.kind !== "chain" && attendsToLater(table, shown.head);
     const measure = document.createElement("canvas").getContext("2d")!;
     measure.font = font(100, 700);
     const widths = this.words.map((word) => measure.measureText(word).width / 100);
-    this.columns = columnsOf(widths, this.host.clientWidth - 2 * LEFT - 16);
+    this.columns = layOutColumns(widths, this.host.clientWidth - 2 * LEFT - 16);
     const height = this.words.length * this.columns.line;
-    this.sheet.size(this.columns.width + 2 * LEFT, height + 2 * TOP);
-    const { canvas, scroller } = this.sheet;
-    const told = `${this.words.length} lines, one per token: its weights on earlier tokens`;
+    this.canvas.setSize(this.columns.width + 2 * LEFT, height + 2 * TOP);
+    const { canvas, scroller } = this.canvas;
+    const description = `${this.words.length} lines, one per token: its weights on earlier tokens`;
     const { direction, heads } = shown.read;
-    canvas.setAttribute("aria-label", [told, direction, headName(heads, shown.head)].filter(Boolean).join(", "));
+    canvas.setAttribute("aria-label", [description, direction, headName(heads, shown.head)].filter(Boolean).join(", "));
     scroller.setAttribute("aria-label", "chain; arrow keys move between tokens");
-    if (isOther) this.pointed = null;
+    if (isNewRead) this.hovered = null;
     const isResized = this.size !== `${this.host.clientWidth} ${this.host.clientHeight}`;
     this.size = `${this.host.clientWidth} ${this.host.clientHeight}`;
-    if ((isPinned || isResized) && shown.query !== null) this.reveal(shown.query, shown.key ?? shown.query);
-    this.sheet.draw();
+    if ((isPinned || isResized) && shown.query !== null) this.scrollToCell(shown.query, shown.key ?? shown.query);
+    this.canvas.draw();
   }
 
-  private top(step: number): number {
+  private lineTop(step: number): number {
     return TOP + step * this.columns.line;
   }
 
-  private reveal(step: number, word: number): void {
+  private scrollToCell(step: number, word: number): void {
     const { lefts, widths, line } = this.columns;
     if (lefts[word] === undefined) return;
-    this.sheet.reveal({ left: LEFT + lefts[word], top: this.top(step), width: widths[word]!, height: line });
+    this.canvas.scrollIntoView({ left: LEFT + lefts[word], top: this.lineTop(step), width: widths[word]!, height: line });
   }
 
-  private paint(drawing: CanvasRenderingContext2D, seen: Seen): void {
+  private paint(drawing: CanvasRenderingContext2D, area: Rect): void {
     const { shown, table, columns } = this;
     if (!shown || !table) return;
     drawing.textAlign = "center";
     drawing.textBaseline = "middle";
-    const first = Math.max(0, Math.floor((seen.top - TOP) / columns.line));
-    const last = Math.min(this.words.length - 1, Math.floor((seen.top + seen.height - TOP) / columns.line));
-    for (let step = first; step <= last; step++) this.paintLine(drawing, seen, step);
+    const first = Math.max(0, Math.floor((area.top - TOP) / columns.line));
+    const last = Math.min(this.words.length - 1, Math.floor((area.top + area.height - TOP) / columns.line));
+    for (let step = first; step <= last; step++) this.paintLine(drawing, area, step);
   }
 
-  private paintLine(drawing: CanvasRenderingContext2D, seen: Seen, step: number): void {
+  private paintLine(drawing: CanvasRenderingContext2D, area: Rect, step: number): void {
     const { columns, words, shown, table } = this;
     const row = table!.row(shown!.head, step);
-    const from = Math.max(0, columnAt(columns, Math.max(0, seen.left - LEFT)));
-    const end = this.isAhead ? words.length - 1 : step;
-    const line = this.pointed?.step ?? shown!.query;
-    if (line === step) this.paintGround(drawing, seen, step);
+    const from = Math.max(0, columnAt(columns, Math.max(0, area.left - LEFT)));
+    const end = this.isBidirectional ? words.length - 1 : step;
+    const line = this.hovered?.step ?? shown!.query;
+    if (line === step) this.paintHighlight(drawing, area, step);
     for (let word = from; word <= end; word++) {
-      if (columns.lefts[word]! + LEFT > seen.left + seen.width) break;
+      if (columns.lefts[word]! + LEFT > area.left + area.width) break;
       this.paintWord(drawing, step, word, row[word] ?? 0);
     }
   }
 
-  private paintGround(drawing: CanvasRenderingContext2D, seen: Seen, step: number): void {
-    drawing.fillStyle = styled("--pale");
+  private paintHighlight(drawing: CanvasRenderingContext2D, area: Rect, step: number): void {
+    drawing.fillStyle = cssVariable("--pale");
     drawing.globalAlpha = 0.14;
-    drawing.fillRect(seen.left, this.top(step), seen.width, this.columns.line);
+    drawing.fillRect(area.left, this.lineTop(step), area.width, this.columns.line);
     drawing.globalAlpha = 1;
   }
 
   private paintWord(drawing: CanvasRenderingContext2D, step: number, word: number, weight: number): void {
-    const { columns, scale, shown, pointed } = this;
-    const isRead = step === word;
+    const { columns, scale, shown, hovered } = this;
+    const isCurrent = step === word;
     const [left, width] = [LEFT + columns.lefts[word]!, columns.widths[word]!];
     const height = Math.round(0.82 * columns.line);
-    const top = Math.round(this.top(step) + (columns.line - height) / 2);
+    const top = Math.round(this.lineTop(step) + (columns.line - height) / 2);
     if (weight !== 0) {
       drawing.fillStyle = scale!.css(weight);
       drawing.fillRect(left, top, width, height);
     }
-    const red = styled("--red");
-    if (isRead) {
+    const red = cssVariable("--red");
+    if (isCurrent) {
       drawing.strokeStyle = red;
       drawing.lineWidth = 2;
       drawing.strokeRect(left + 1, top + 1, width - 2, height - 2);
     }
-    const isPointed = pointed?.step === step && pointed.word === word;
-    if (isPointed || (!pointed && shown!.query === step && shown!.key === word)) {
-      drawing.strokeStyle = styled("--ink");
+    const isPointed = hovered?.step === step && hovered.word === word;
+    if (isPointed || (!hovered && shown!.query === step && shown!.key === word)) {
+      drawing.strokeStyle = cssVariable("--ink");
       drawing.lineWidth = 2;
       drawing.strokeRect(left - 2, top - 2, width + 4, height + 4);
     }
     // Red is hard to read on all but the palest boxes: there the frame alone is red.
     const isPale = Math.abs(weight) < 0.12 * scale!.most;
-    const plain = weight === 0 ? styled("--ink") : scale!.ink(weight);
-    drawing.fillStyle = isRead && isPale ? red : plain;
-    drawing.font = font(columns.font, isRead ? 700 : 400);
+    const plain = weight === 0 ? cssVariable("--ink") : scale!.ink(weight);
+    drawing.fillStyle = isCurrent && isPale ? red : plain;
+    drawing.font = font(columns.font, isCurrent ? 700 : 400);
     drawing.fillText(this.words[word]!, left + width / 2, top + height / 2 + 0.5);
   }
 
-  private at(event: MouseEvent): { step: number; word: number } | null {
-    const { x, y } = this.sheet.inside(event);
+  private cellAt(event: MouseEvent): { step: number; word: number } | null {
+    const { x, y } = this.canvas.toContent(event);
     const step = Math.floor((y - TOP) / this.columns.line);
     const word = columnAt(this.columns, x - LEFT);
-    if (step < 0 || step >= this.words.length || word < 0 || (word > step && !this.isAhead)) return null;
+    if (step < 0 || step >= this.words.length || word < 0 || (word > step && !this.isBidirectional)) return null;
     return { step, word };
   }
 
-  private point(event: PointerEvent | null): void {
-    const at = event && this.at(event);
-    const isSame = at?.step === this.pointed?.step && at?.word === this.pointed?.word;
-    this.pointed = at;
-    if (!isSame) this.sheet.redraw();
+  private onHover(event: PointerEvent | null): void {
+    const at = event && this.cellAt(event);
+    const isSame = at?.step === this.hovered?.step && at?.word === this.hovered?.word;
+    this.hovered = at;
+    if (!isSame) this.canvas.redraw();
     if (!this.shown) return;
     if (event && at) this.pane.tip({ x: event.clientX, y: event.clientY }, this.shown, at.step, at.word);
     else this.pane.tip(null, this.shown, null, null);
   }
 
-  private pick(event: MouseEvent): void {
-    const at = this.at(event);
+  private onClick(event: MouseEvent): void {
+    const at = this.cellAt(event);
     const isPinned = at && this.shown?.query === at.step && this.shown.key === at.word;
     this.pane.choose(at && !isPinned ? { query: at.step, key: at.word } : { query: null, key: null });
   }
@@ -172,12 +172,12 @@ class Chain implements Drawn {
     const step = query ?? key;
     const word = key ?? query;
     if (step === null || word === null || !this.words[step] || !this.words[word]) return null;
-    if (word > step && !this.isAhead) return null;
+    if (word > step && !this.isBidirectional) return null;
     const { lefts, widths, line } = this.columns;
-    return this.sheet.outside(LEFT + lefts[word]! + widths[word]! / 2, this.top(step) + line / 2);
+    return this.canvas.toClient(LEFT + lefts[word]! + widths[word]! / 2, this.lineTop(step) + line / 2);
   }
 
-  press(key: string): boolean {
+  handleKey(key: string): boolean {
     const { shown } = this;
     const steps: Record<string, [number, number]> = {
       ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1],
@@ -186,9 +186,9 @@ class Chain implements Drawn {
     if (!shown || !step) return false;
     const last = this.words.length - 1;
     const query = Math.min(last, Math.max(0, (shown.query ?? -step[0]) + step[0]));
-    const most = this.isAhead ? last : query;
+    const most = this.isBidirectional ? last : query;
     const word = Math.min(most, Math.max(0, (shown.key ?? query) + step[1]));
-    this.reveal(query, word);
+    this.scrollToCell(query, word);
     this.pane.choose({ query, key: word });
     const at = this.place(query, word);
     if (at) this.pane.tip(at, shown, query, word);
@@ -197,11 +197,11 @@ class Chain implements Drawn {
 
   close(): void {
     if (this.shown) this.pane.tip(null, this.shown, null, null);
-    this.sheet.close();
+    this.canvas.close();
   }
 }
 
-function looksAhead(table: Table, head: number): boolean {
+function attendsToLater(table: Table, head: number): boolean {
   for (let query = 0; query < table.queries; query++) {
     const row = table.row(head, query);
     for (let key = query + 1; key < row.length; key++) if (row[key] !== 0) return true;

@@ -9,15 +9,15 @@ export interface Columns {
   width: number;
 }
 
-const [FONT, LEAST_FONT] = [17, 11];
+const [FONT, MIN_FONT] = [17, 11];
 /** Height of a line, space between boxes, and between a word and its box's sides, in font sizes. */
 const [LINE, GAP, MARGIN] = [1.8, 0.35, 0.4];
 
 /** Words shrink a little to fit the room; a line that is still too long is scrolled. Widths are in font sizes. */
-export function columnsOf(widths: readonly number[], room: number): Columns {
+export function layOutColumns(widths: readonly number[], room: number): Columns {
   const boxes = widths.map((width) => Math.max(0.7, width) + 2 * MARGIN);
   const total = boxes.reduce((sum, width) => sum + width + GAP, 0);
-  const font = Math.min(FONT, Math.max(LEAST_FONT, room / total));
+  const font = Math.min(FONT, Math.max(MIN_FONT, room / total));
   const lefts: number[] = [];
   let left = 0;
   for (const width of boxes) {

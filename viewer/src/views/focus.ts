@@ -2,63 +2,63 @@
 
 import type { Axis, Picture, Read, Sample } from "../page.js";
 
-export interface Focus<P extends Picture = Picture> {
+export interface PictureAxes<P extends Picture = Picture> {
   picture: P;
   /** The axis over which heat is drawn. */
-  heat: "queries" | "keys";
+  heatAxis: "queries" | "keys";
   /** Whether both are one axis, so that places are chosen where the heat lies. */
-  isOwn: boolean;
+  isSameAxis: boolean;
 }
 
 /** Null if neither queries nor keys lie on a picture of that kind. Keys come first: they are what is read. */
-export function focusOf<K extends Picture["kind"]>(
+export function pictureAxes<K extends Picture["kind"]>(
   sample: Sample,
   read: Read,
   kind: K,
-): Focus<Extract<Picture, { kind: K }>> | null {
+): PictureAxes<Extract<Picture, { kind: K }>> | null {
   const keys = sample.axes[read.keys];
   const queries = sample.axes[read.queries];
-  for (const [heat, axis, other] of [["keys", keys, queries], ["queries", queries, keys]] as const) {
-    const picture = axis ? sample.pictures[axis.on] : undefined;
+  for (const [heatAxis, axis, other] of [["keys", keys, queries], ["queries", queries, keys]] as const) {
+    const picture = axis ? sample.pictures[axis.picture] : undefined;
     if (!axis || picture?.kind !== kind || !axis.places.some((place) => place)) continue;
     // Boxes that read patches lie on the same image, but pointing at a patch must not choose the box around it.
-    const isOwn = other === axis;
-    return { picture: picture as Extract<Picture, { kind: K }>, heat, isOwn };
+    const isSameAxis = other === axis;
+    return { picture: picture as Extract<Picture, { kind: K }>, heatAxis, isSameAxis };
   }
   return null;
 }
 
 /** Entries of an axis that lie nowhere, such as a class token. */
-export function withoutPlace(axis: Axis): number[] {
+export function entriesWithoutPlace(axis: Axis): number[] {
   return axis.labels.flatMap((_, i) => (axis.places[i] ? [] : [i]));
 }
 
 /** The entry whose box [left, top, width, height] holds the point, the smallest of them; -1 if none does. */
 export function boxAt(places: readonly (number[] | null)[], x: number, y: number): number {
-  let found = -1;
-  let least = Infinity;
+  let index = -1;
+  let minArea = Infinity;
   places.forEach((place, i) => {
     if (!place) return;
     const [left = 0, top = 0, width = 0, height = 0] = place;
-    if (x < left || x >= left + width || y < top || y >= top + height || width * height >= least) return;
-    found = i;
-    least = width * height;
+    if (x < left || x >= left + width || y < top || y >= top + height || width * height >= minArea) return;
+    index = i;
+    minArea = width * height;
   });
-  return found;
+  return index;
 }
 
 /** The entry whose span [start, stop] holds the time, the shortest of them; -1 if none does. */
 export function spanAt(places: readonly (number[] | null)[], time: number): number {
-  let found = -1;
-  let least = Infinity;
+  let index = -1;
+  let minLength = Infinity;
   places.forEach((place, i) => {
     if (!place) return;
     const [start = 0, stop = 0] = place;
-    if (time < start || time >= stop || stop - start >= least) return;
-    found = i;
-    least = stop - start;
+    if (time < start || time >= stop || stop - start >= minLength) return;
+    index = i;
+    minLength = stop - start;
   });
-  return found;
+  return index;
 }
 
 export interface Grid {
@@ -79,7 +79,7 @@ export function gridOf(places: readonly (number[] | null)[]): Grid | null {
   if (!(width > 0 && height > 0)) return null;
   const left = Math.min(...boxes.map((box) => box[0]!));
   const top = Math.min(...boxes.map((box) => box[1]!));
-  const taken = new Set<string>();
+  const usedCells = new Set<string>();
   let columns = 0;
   let rows = 0;
   let isEven = true;
@@ -87,14 +87,14 @@ export function gridOf(places: readonly (number[] | null)[]): Grid | null {
     if (!place) return null;
     const [across, down] = [(place[0]! - left) / width, (place[1]! - top) / height];
     const cell: [number, number] = [Math.round(across), Math.round(down)];
-    const isHere = Math.abs(across - cell[0]) < 0.02 && Math.abs(down - cell[1]) < 0.02;
-    const isAsWide = Math.abs(place[2]! / width - 1) < 0.02 && Math.abs(place[3]! / height - 1) < 0.02;
-    if (!isHere || !isAsWide || taken.has(String(cell))) isEven = false;
-    taken.add(String(cell));
+    const isOnGrid = Math.abs(across - cell[0]) < 0.02 && Math.abs(down - cell[1]) < 0.02;
+    const isSameSize = Math.abs(place[2]! / width - 1) < 0.02 && Math.abs(place[3]! / height - 1) < 0.02;
+    if (!isOnGrid || !isSameSize || usedCells.has(String(cell))) isEven = false;
+    usedCells.add(String(cell));
     columns = Math.max(columns, cell[0] + 1);
     rows = Math.max(rows, cell[1] + 1);
     return cell;
   });
-  const isFull = isEven && taken.size === columns * rows;
+  const isFull = isEven && usedCells.size === columns * rows;
   return isFull ? { columns, rows, left, top, width: width * columns, height: height * rows, cells } : null;
 }

@@ -1,14 +1,14 @@
 /** All layers and heads of a kind of read, each a small picture: layers down, heads across. */
 
 import { darkest, isSigned, scaleTo, type Scale } from "../color.js";
-import { context, font, make, styled } from "../dom.js";
-import { headName, short } from "../format.js";
+import { prepareCanvas, font, make, cssVariable } from "../dom.js";
+import { headName, formatShort } from "../format.js";
 import { thumbnail } from "../heat.js";
 import type { Read } from "../page.js";
 import { siblings } from "../reads.js";
 import { tableOf } from "../table.js";
 import { hideTip, showTip } from "../tip.js";
-import type { Drawn, Pane, Shown, Table, View } from "../view.js";
+import type { OpenView, Pane, Shown, Table, View } from "../view.js";
 
 const LEFT = 58;
 const TOP = 24;
@@ -34,11 +34,11 @@ interface Grid {
   high: number;
 }
 
-class Heads implements Drawn {
+class Heads implements OpenView {
   private readonly canvas = make("canvas", { role: "img" });
-  private readonly over = make("canvas", { "aria-hidden": true, class: "over" });
-  private readonly stage = make("div", { class: "grid" }, this.canvas, this.over);
-  private readonly small = new Map<string, HTMLCanvasElement>();
+  private readonly overlay = make("canvas", { "aria-hidden": true, class: "over" });
+  private readonly stage = make("div", { class: "grid" }, this.canvas, this.overlay);
+  private readonly thumbnails = new Map<string, HTMLCanvasElement>();
   private shown: Shown | null = null;
   private grid: Grid = { rows: [], columns: 1, wide: 1, high: 1 };
   private tables: Table[] = [];
@@ -49,10 +49,10 @@ class Heads implements Drawn {
     private readonly pane: Pane,
   ) {
     host.append(this.stage);
-    this.over.addEventListener("pointermove", (event) => this.hover(event));
-    this.over.addEventListener("pointerleave", () => this.leave());
-    this.over.addEventListener("click", (event) => {
-      const found = this.at(event);
+    this.overlay.addEventListener("pointermove", (event) => this.hover(event));
+    this.overlay.addEventListener("pointerleave", () => this.leave());
+    this.overlay.addEventListener("click", (event) => {
+      const found = this.cellAt(event);
       if (found) this.pane.choose({ read: found.read, head: found.head }, "alignment");
     });
   }
@@ -63,8 +63,8 @@ class Heads implements Drawn {
     const tables = await Promise.all(rows.map((read) => tableOf(shown.sample, read)));
     if (shown !== this.shown) return;
     this.tables = tables;
-    this.grid = this.laidOut(rows, tables[0]!);
-    this.scale = scaleTo(this.darkestOf(shown, tables), isSigned(shown.read));
+    this.grid = this.gridLayout(rows, tables[0]!);
+    this.scale = scaleTo(this.darkestOfAll(shown, tables), isSigned(shown.read));
     const layers = rows.map((read) => read.layer).join(", ");
     this.canvas.setAttribute("aria-label", `Thumbnails of ${this.grid.columns} heads in each of the layers ${layers}`);
     this.draw();
@@ -80,11 +80,11 @@ class Heads implements Drawn {
     const { shown } = this;
     if (!shown || query !== null || key !== null) return null;
     const [x, y] = this.corner(this.grid.rows.indexOf(shown.read), Math.max(0, shown.head));
-    const box = this.over.getBoundingClientRect();
+    const box = this.overlay.getBoundingClientRect();
     return { x: box.left + x + this.grid.wide / 2, y: box.top + y + this.grid.high / 2 };
   }
 
-  press(key: string): boolean {
+  handleKey(key: string): boolean {
     const { shown, grid } = this;
     const steps: Record<string, [number, number]> = {
       ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0],
@@ -102,13 +102,13 @@ class Heads implements Drawn {
     this.stage.remove();
   }
 
-  private darkestOf(shown: Shown, tables: Table[]): number {
+  private darkestOfAll(shown: Shown, tables: Table[]): number {
     if (shown.scale === "one") return 1;
     const each = tables.flatMap((table) => Array.from({ length: table.heads }, (_, head) => darkest({ ...shown, head }, table)));
     return Math.max(...each);
   }
 
-  private laidOut(rows: Read[], { queries, keys }: Table): Grid {
+  private gridLayout(rows: Read[], { queries, keys }: Table): Grid {
     const columns = Math.max(...rows.map((read) => read.heads.length));
     const ratio = Math.min(SKEW, Math.max(1 / SKEW, queries / keys));
     const across = (this.host.clientWidth - LEFT - 16) / columns - GAP;
@@ -128,11 +128,11 @@ class Heads implements Drawn {
 
   private draw(): void {
     const { grid, scale } = this;
-    const drawing = context(this.canvas, ...this.size);
+    const drawing = prepareCanvas(this.canvas, ...this.size);
     if (!scale) return;
-    this.small.clear();
-    this.label(drawing);
-    drawing.strokeStyle = styled("--line");
+    this.thumbnails.clear();
+    this.drawLabels(drawing);
+    drawing.strokeStyle = cssVariable("--line");
     const most = Math.ceil(Math.max(grid.wide, grid.high) * (window.devicePixelRatio || 1));
     grid.rows.forEach((read, row) => {
       read.heads.forEach((_, head) => {
@@ -144,10 +144,10 @@ class Heads implements Drawn {
     });
   }
 
-  private label(drawing: CanvasRenderingContext2D): void {
+  private drawLabels(drawing: CanvasRenderingContext2D): void {
     const { grid } = this;
     drawing.font = font(12);
-    drawing.fillStyle = styled("--pale");
+    drawing.fillStyle = cssVariable("--pale");
     drawing.textBaseline = "middle";
     drawing.textAlign = "right";
     grid.rows.forEach((read, row) => {
@@ -157,21 +157,21 @@ class Heads implements Drawn {
     drawing.textAlign = "center";
     if (grid.columns === 1) return;
     const { heads } = grid.rows.find((read) => read.heads.length === grid.columns)!;
-    const isRoomy = grid.wide > 54;
+    const hasFullNames = grid.wide > 54;
     heads.forEach((name, head) => {
-      const words = isRoomy ? headName(heads, head) : name.replace(/^head /, "") || String(head + 1);
+      const words = hasFullNames ? headName(heads, head) : name.replace(/^head /, "") || String(head + 1);
       drawing.fillText(words, this.corner(0, head)[0] + grid.wide / 2, TOP / 2);
     });
     drawing.textAlign = "right";
-    if (!isRoomy) drawing.fillText("head", LEFT - 8, TOP / 2);
+    if (!hasFullNames) drawing.fillText("head", LEFT - 8, TOP / 2);
   }
 
   private drawOver(at: { row: number; head: number } | null): void {
     const { shown, grid } = this;
-    const drawing = context(this.over, ...this.size);
+    const drawing = prepareCanvas(this.overlay, ...this.size);
     const frame = (row: number, head: number, color: string) => {
       const [x, y] = this.corner(row, head);
-      drawing.strokeStyle = styled(color);
+      drawing.strokeStyle = cssVariable(color);
       drawing.lineWidth = 2;
       drawing.strokeRect(x - 1, y - 1, grid.wide + 2, grid.high + 2);
     };
@@ -179,8 +179,8 @@ class Heads implements Drawn {
     if (at) frame(at.row, at.head, "--accent");
   }
 
-  private at(event: MouseEvent): { row: number; head: number; read: Read } | null {
-    const box = this.over.getBoundingClientRect();
+  private cellAt(event: MouseEvent): { row: number; head: number; read: Read } | null {
+    const box = this.overlay.getBoundingClientRect();
     const row = Math.floor((event.clientY - box.top - TOP + GAP / 2) / (this.grid.high + GAP));
     const head = Math.floor((event.clientX - box.left - LEFT + GAP / 2) / (this.grid.wide + GAP));
     const read = this.grid.rows[row];
@@ -188,18 +188,18 @@ class Heads implements Drawn {
   }
 
   private hover(event: PointerEvent): void {
-    const found = this.at(event);
+    const found = this.cellAt(event);
     this.drawOver(found);
-    this.over.style.cursor = found ? "pointer" : "default";
+    this.overlay.style.cursor = found ? "pointer" : "default";
     if (!found || !this.shown) return hideTip();
     const { row, head, read } = found;
     const name = headName(read.heads, head);
     const more = [`Layer ${read.layer}${name ? `, ${name}` : ""}`];
     for (const [summary, numbers] of Object.entries(read.summaries)) {
       const number = numbers[head];
-      if (number !== null && number !== undefined) more.push(`${summary} ${short(number)}`);
+      if (number !== null && number !== undefined) more.push(`${summary} ${formatShort(number)}`);
     }
-    const picture = this.large(row, head);
+    const picture = this.enlarged(row, head);
     showTip({ x: event.clientX, y: event.clientY }, { ...this.shown, read, head }, null, { query: null, key: null, more, picture });
   }
 
@@ -208,15 +208,15 @@ class Heads implements Drawn {
     this.drawOver(null);
   }
 
-  private large(row: number, head: number): HTMLCanvasElement {
+  private enlarged(row: number, head: number): HTMLCanvasElement {
     const name = `${row} ${head}`;
-    let picture = this.small.get(name);
+    let picture = this.thumbnails.get(name);
     if (!picture) {
       picture = thumbnail(this.tables[row]!, head, this.scale!, LARGE_PX);
       const ratio = Math.min(LARGE_PX / this.grid.wide, LARGE_PX / this.grid.high);
       picture.style.cssText = `width: ${this.grid.wide * ratio}px; height: ${this.grid.high * ratio}px`;
       picture.className = "large";
-      this.small.set(name, picture);
+      this.thumbnails.set(name, picture);
     }
     return picture;
   }

@@ -7,7 +7,7 @@ export interface Lane {
   /** Where the name begins: in its span if it fits, else behind it, or before it where the right is at an end. */
   nameLeft: number;
   nameWidth: number;
-  isInside: boolean;
+  isNameInside: boolean;
 }
 
 /**
@@ -16,24 +16,24 @@ export interface Lane {
  * spans:  left and width of each, and the width of its name, in pixels; in any order.
  * right:  where the room ends.
  */
-export function lanes(
+export function assignLanes(
   spans: readonly { left: number; width: number; name: number }[],
   right: number,
   gap = 8,
 ): Lane[] {
   const ends: number[] = [];
-  const found: Lane[] = new Array(spans.length);
+  const lanes: Lane[] = new Array(spans.length);
   const order = spans.map((_, i) => i).sort((one, other) => spans[one]!.left - spans[other]!.left);
   for (const i of order) {
     const { left, width, name } = spans[i]!;
-    const isInside = name <= width;
-    const isBehind = left + width + name <= right;
-    const nameLeft = isInside ? left : isBehind ? left + width : Math.max(0, left - name);
+    const isNameInside = name <= width;
+    const fitsRight = left + width + name <= right;
+    const nameLeft = isNameInside ? left : fitsRight ? left + width : Math.max(0, left - name);
     const start = Math.min(left, nameLeft);
     let lane = ends.findIndex((end) => end <= start);
     if (lane < 0) lane = ends.length;
     ends[lane] = Math.max(left + width, nameLeft + name) + gap;
-    found[i] = { lane, left, width, nameLeft, nameWidth: name, isInside };
+    lanes[i] = { lane, left, width, nameLeft, nameWidth: name, isNameInside };
   }
-  return found;
+  return lanes;
 }

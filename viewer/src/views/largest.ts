@@ -1,22 +1,22 @@
 /** Which numbers of a row are worth showing first. */
 
 /** Indices of the `count` numbers of largest magnitude, largest first; zeros are left out. */
-export function largest(numbers: ArrayLike<number>, count: number): number[] {
-  const found: number[] = [];
+export function largestIndices(numbers: ArrayLike<number>, count: number): number[] {
+  const indices: number[] = [];
   for (let i = 0; i < numbers.length; i++) {
     const size = Math.abs(numbers[i]!);
     if (!(size > 0)) continue;
-    let place = found.length;
-    while (place > 0 && Math.abs(numbers[found[place - 1]!]!) < size) place--;
-    if (place >= count) continue;
-    found.splice(place, 0, i);
-    if (found.length > count) found.pop();
+    let position = indices.length;
+    while (position > 0 && Math.abs(numbers[indices[position - 1]!]!) < size) position--;
+    if (position >= count) continue;
+    indices.splice(position, 0, i);
+    if (indices.length > count) indices.pop();
   }
-  return found;
+  return indices;
 }
 
 /** The largest magnitude; 0 of nothing. */
-export function magnitude(numbers: ArrayLike<number>): number {
+export function maxMagnitude(numbers: ArrayLike<number>): number {
   let most = 0;
   for (let i = 0; i < numbers.length; i++) most = Math.max(most, Math.abs(numbers[i]!));
   return most;
@@ -34,7 +34,7 @@ export function threshold(numbers: Float32Array, count: number, share: number): 
   const first = sizes.length - count;
   if (first <= 0 || sizes[first]! < floor) return floor;
   // Numbers that equal the first one left out are left out as well: which of them are drawn must not be chance.
-  let at = first;
-  while (at < sizes.length && sizes[at] === sizes[first - 1]) at++;
-  return at < sizes.length ? Math.max(floor, sizes[at]!) : Infinity;
+  let index = first;
+  while (index < sizes.length && sizes[index] === sizes[first - 1]) index++;
+  return index < sizes.length ? Math.max(floor, sizes[index]!) : Infinity;
 }

@@ -1,36 +1,36 @@
 /** Which entry is chosen over a picture, and how much was read between it and each place. */
 
 import { isDark, isSigned } from "../color.js";
-import { counted, headName, readable, short } from "../format.js";
+import { counted, headName, readable, formatShort } from "../format.js";
 import type { Axis } from "../page.js";
 import type { Pane, Shown, Table } from "../view.js";
-import { withoutPlace, type Focus } from "./focus.js";
-import { magnitude } from "./largest.js";
+import { entriesWithoutPlace, type PictureAxes } from "./focus.js";
+import { maxMagnitude } from "./largest.js";
 
 export type Side = "query" | "key";
 
-export class Light {
+export class Selection {
   /** If both sides are on the picture: whether the selected place is a key instead of a query. */
-  isTurned = false;
+  isByKey = false;
   /** The entry pointed at, of the side that is chosen from; it goes before what is pinned. */
-  pointed: number | null = null;
+  hovered: number | null = null;
   private means = new Map<string, Float32Array>();
-  private best: number | undefined;
+  private bestKey: number | undefined;
 
   constructor(
     readonly pane: Pane,
     readonly shown: Shown,
     readonly table: Table,
-    readonly focus: Focus,
-    before: Light | null,
+    readonly axes: PictureAxes,
+    before: Selection | null,
   ) {
-    if (before?.shown.read === shown.read) this.isTurned = before.isTurned;
+    if (before?.shown.read === shown.read) this.isByKey = before.isByKey;
   }
 
   /** The side that is chosen from; heat lies over the other one. */
   get side(): Side {
-    if (this.focus.isOwn) return this.isTurned ? "key" : "query";
-    return this.focus.heat === "keys" ? "query" : "key";
+    if (this.axes.isSameAxis) return this.isByKey ? "key" : "query";
+    return this.axes.heatAxis === "keys" ? "query" : "key";
   }
 
   get heatSide(): Side {
@@ -45,25 +45,25 @@ export class Light {
   /** What is chosen: pointed at, pinned, or the only one of its sort; null if it is all of them together. */
   get entry(): number | null {
     const axis = this.axis(this.side);
-    const found = this.pointed ?? this.shown[this.side] ?? only(axis, this.focus.isOwn) ?? this.liveliest();
-    return found !== null && found < axis.labels.length ? found : null;
+    const entry = this.hovered ?? this.shown[this.side] ?? onlyEntry(axis, this.axes.isSameAxis) ?? this.mostVariableKey();
+    return entry !== null && entry < axis.labels.length ? entry : null;
   }
 
   /** Whether what was found in the picture was found by the entries that are chosen from. */
-  get isFound(): boolean {
+  get hasDetections(): boolean {
     const { sample, read } = this.shown;
     const name = this.side === "query" ? read.queries : read.keys;
-    return name === "queries" || (!sample.axes["queries"] && !this.focus.isOwn);
+    return name === "queries" || (!sample.axes["queries"] && !this.axes.isSameAxis);
   }
 
   /** The side that lies on the picture; keys if both do. */
-  get placed(): Side {
-    return this.focus.heat === "keys" ? "key" : "query";
+  get pictureSide(): Side {
+    return this.axes.heatAxis === "keys" ? "key" : "query";
   }
 
   /** The side that the pointer chooses from on the picture. */
-  get pointedSide(): Side {
-    return this.focus.isOwn ? this.side : this.placed;
+  get hoverSide(): Side {
+    return this.axes.isSameAxis ? this.side : this.pictureSide;
   }
 
   get isPinned(): boolean {
@@ -73,17 +73,17 @@ export class Light {
   /** Between what is chosen and each place; their mean if nothing is. */
   numbers(): Float32Array {
     const { entry } = this;
-    return entry === null ? this.mean() : this.of(this.side, entry);
+    return entry === null ? this.mean() : this.numbersOf(this.side, entry);
   }
 
   /** A row for a query, a column for a key. */
-  of(side: Side, entry: number): Float32Array {
+  numbersOf(side: Side, entry: number): Float32Array {
     return side === "query" ? this.table.row(this.shown.head, entry) : this.table.column(this.shown.head, entry);
   }
 
   /** Numbers have the full color from here on. */
-  most(numbers: Float32Array): number {
-    return this.shown.scale === "one" && this.shown.read.measure === "weight" ? 1 : magnitude(numbers) || 1;
+  colorMax(numbers: Float32Array): number {
+    return this.shown.scale === "one" && this.shown.read.measure === "weight" ? 1 : maxMagnitude(numbers) || 1;
   }
 
   /** Pin an entry of the side that is chosen from, or let it go. */
@@ -97,7 +97,7 @@ export class Light {
     const last = this.axis(this.side).labels.length - 1;
     const from = this.shown[this.side];
     const entry = from === null ? 0 : Math.min(last, Math.max(0, from + by));
-    this.pointed = null;
+    this.hovered = null;
     this.pane.choose({ query: null, key: null, [this.side]: entry });
   }
 
@@ -107,38 +107,38 @@ export class Light {
     const axis = this.axis(this.side);
     const head = headName(this.shown.read.heads, this.shown.head);
     const isQuery = this.side === "query";
-    const all = counted(axis.labels.length, axis.what);
+    const all = counted(axis.labels.length, axis.kind);
     const mean = isQuery ? `weights of queries, mean over ${all}` : `weights on keys, mean over ${all}`;
-    const name = entry === null ? "" : this.called(entry);
+    const name = entry === null ? "" : this.entryName(entry);
     const single = isQuery ? `weights of query ${name}` : `weights on key ${name}`;
     return [entry === null ? mean : single, head].filter(Boolean).join(" \u00b7 ");
   }
 
   /** An entry by its name, and by what it found. */
-  private called(entry: number): string {
-    const { picture } = this.focus;
-    const found = picture.kind === "image" ? picture.boxes : picture.kind === "sound" ? picture.events : [];
-    const own = this.isFound ? found.find(({ query }) => query === entry) : undefined;
-    const name = named(this.axis(this.side), entry);
-    return own && !name.includes(own.label) ? `${name} (${readable(own.label, 24, " ")})` : name;
+  private entryName(entry: number): string {
+    const { picture } = this.axes;
+    const detections = picture.kind === "image" ? picture.boxes : picture.kind === "sound" ? picture.events : [];
+    const detection = this.hasDetections ? detections.find(({ query }) => query === entry) : undefined;
+    const name = entryLabel(this.axis(this.side), entry);
+    return detection && !name.includes(detection.label) ? `${name} (${readable(detection.label, 24, " ")})` : name;
   }
 
   /** Show the number between what is chosen and a place; or what is pointed at alone. */
   tip(at: { x: number; y: number } | null, side: Side, entry: number | null, more: string[] = []): void {
-    const chosen = this.entry;
+    const selected = this.entry;
     const pair = { query: null as number | null, key: null as number | null, [side]: entry };
-    if (entry !== null && side === this.heatSide && chosen !== null) pair[this.side] = chosen;
+    if (entry !== null && side === this.heatSide && selected !== null) pair[this.side] = selected;
     this.pane.tip(at, this.shown, pair.query, pair.key, more);
   }
 
   /** The key whose weights vary most over queries: the weights of a query sum to 1, so the mean over keys is uninformative. */
-  private liveliest(): number | null {
-    if (this.side === "query" || this.focus.isOwn || this.shown.read.measure !== "weight") return null;
-    if (this.best === undefined) {
-      const uneven = this.axis("key").labels.map((_, key) => variance(this.of("key", key)));
-      this.best = uneven.indexOf(Math.max(...uneven));
+  private mostVariableKey(): number | null {
+    if (this.side === "query" || this.axes.isSameAxis || this.shown.read.measure !== "weight") return null;
+    if (this.bestKey === undefined) {
+      const variances = this.axis("key").labels.map((_, key) => variance(this.numbersOf("key", key)));
+      this.bestKey = variances.indexOf(Math.max(...variances));
     }
-    return this.best;
+    return this.bestKey;
   }
 
   private mean(): Float32Array {
@@ -147,7 +147,7 @@ export class Light {
     if (!mean) {
       const count = this.axis(this.side).labels.length;
       mean = new Float32Array(this.axis(this.heatSide).labels.length);
-      for (let i = 0; i < count; i++) this.of(this.side, i).forEach((number, j) => (mean![j]! += number / count));
+      for (let i = 0; i < count; i++) this.numbersOf(this.side, i).forEach((number, j) => (mean![j]! += number / count));
       this.means.set(key, mean);
     }
     return mean;
@@ -164,38 +164,38 @@ function variance(numbers: Float32Array): number {
 }
 
 /** The only entry there is, or the only one that lies nowhere (a class token) among places. */
-function only(axis: Axis, isOwn: boolean): number | null {
+function onlyEntry(axis: Axis, isSameAxis: boolean): number | null {
   if (axis.labels.length === 1) return 0;
-  const nowhere = isOwn ? withoutPlace(axis) : [];
-  return nowhere.length === 1 ? nowhere[0]! : null;
+  const unplaced = isSameAxis ? entriesWithoutPlace(axis) : [];
+  return unplaced.length === 1 ? unplaced[0]! : null;
 }
 
 /** An entry by its label, or by its number where labels say nothing. */
-export function named(axis: Axis, entry: number): string {
+export function entryLabel(axis: Axis, entry: number): string {
   const label = axis.labels[entry] ?? "";
-  if (label === "") return `${axis.what} ${entry + 1}`;
+  if (label === "") return `${axis.kind} ${entry + 1}`;
   // "5, 4" says little, "patch 5, 4" says more.
   const text = readable(label, 24, " ");
-  if (axis.what === "token" || axis.what === "word") return `\u201c${text}\u201d`;
-  return /\p{L}/u.test(label) ? text : `${axis.what} ${text}`;
+  if (axis.kind === "token" || axis.kind === "word") return `\u201c${text}\u201d`;
+  return /\p{L}/u.test(label) ? text : `${axis.kind} ${text}`;
 }
 
 /** Over pictures of any brightness, drawn in gray: strong blue for what was read, orange below zero. */
-const [ABOVE, BELOW] = ["22, 112, 255", "240, 120, 10"];
+const [POSITIVE, NEGATIVE] = ["22, 112, 255", "240, 120, 10"];
 
 /** The color of a number over a picture; `strength`: how much the strongest hides of the picture. */
-export function heat(number: number, most: number, strength: number): string {
+export function overlayColor(number: number, most: number, strength: number): string {
   const share = Math.min(1, Math.abs(number) / most);
-  return `rgba(${number < 0 ? BELOW : ABOVE}, ${(share * strength).toFixed(4)})`;
+  return `rgba(${number < 0 ? NEGATIVE : POSITIVE}, ${(share * strength).toFixed(4)})`;
 }
 
 /** The color for lines and areas of weights on the page's ground. */
-export function flow(isBelow = false): string {
-  if (isBelow) return isDark() ? "#f0a050" : "#c25e00";
+export function lineColor(isNegative = false): string {
+  if (isNegative) return isDark() ? "#f0a050" : "#c25e00";
   return isDark() ? "#6db0ff" : "#1663c4";
 }
 
 /** From what to what the colors go, in words: "0 to 0.084". */
-export function range(light: Light, most: number): [string, string] {
-  return [isSigned(light.shown.read) ? short(-most) : "0", short(most)];
+export function colorRange(light: Selection, most: number): [string, string] {
+  return [isSigned(light.shown.read) ? formatShort(-most) : "0", formatShort(most)];
 }

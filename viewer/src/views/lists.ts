@@ -1,10 +1,10 @@
 /** Chips and bars: lists of entries beside a picture, with their numbers. */
 
 import { make } from "../dom.js";
-import { short, worded } from "../format.js";
+import { formatShort, axisLabel } from "../format.js";
 import type { Axis } from "../page.js";
-import { largest, magnitude } from "./largest.js";
-import { named } from "./light.js";
+import { largestIndices, maxMagnitude } from "./largest.js";
+import { entryLabel } from "./light.js";
 
 /** Entries beyond these stay out of lists: nobody reads so many. */
 const MOST_CHIPS = 600;
@@ -13,7 +13,7 @@ const MOST_CHIPS = 600;
 export function chip(axis: Axis, entry: number): HTMLButtonElement {
   const label = axis.labels[entry] ?? "";
   const attributes = { type: "button", class: "chip", "data-entry": entry, "aria-pressed": "false", title: label };
-  return make("button", attributes, worded(label));
+  return make("button", attributes, axisLabel(label));
 }
 
 export function chips(axis: Axis, entries: readonly number[], about: string): HTMLElement {
@@ -25,7 +25,7 @@ export function chips(axis: Axis, entries: readonly number[], about: string): HT
 }
 
 /** Mark the chip of what is chosen. */
-export function press(group: HTMLElement, entry: number | null): void {
+export function markPressed(group: HTMLElement, entry: number | null): void {
   for (const button of group.querySelectorAll<HTMLElement>("[data-entry]"))
     button.setAttribute("aria-pressed", String(Number(button.dataset["entry"]) === entry));
 }
@@ -34,37 +34,37 @@ export interface Bar {
   label: string;
   number: number;
   /** Of the longest bar, within [0, 1]. */
-  share: number;
+  length: number;
   isMarked?: boolean;
-  told?: string;
+  text?: string;
 }
 
 /** Names, bars and numbers, one below the other. */
 export function bars(rows: readonly Bar[], about: string): HTMLElement {
   const list = make("ol", { class: "bars", "aria-label": about });
-  for (const { label, number, share, isMarked, told } of rows) {
+  for (const { label, number, length, isMarked, text } of rows) {
     const fill = make("span", { class: number < 0 ? "bar-fill is-below" : "bar-fill" });
-    fill.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
+    fill.style.width = `${Math.max(0, Math.min(1, length)) * 100}%`;
     list.append(
       make("li", { class: isMarked ? "is-marked" : "", title: label },
         make("span", { class: "bar-label" }, label),
         make("span", { class: "bar-track" }, fill),
-        make("span", { class: "bar-number" }, told ?? short(number))),
+        make("span", { class: "bar-number" }, text ?? formatShort(number))),
     );
   }
   return list;
 }
 
 /** The entries of largest number, as bars. */
-export function strongest(
+export function largestBars(
   axis: Axis,
   numbers: Float32Array,
-  { count, about, most = magnitude(numbers) || 1 }: { count: number; about: string; most?: number },
+  { count, about, most = maxMagnitude(numbers) || 1 }: { count: number; about: string; most?: number },
 ): HTMLElement {
-  const rows = largest(numbers, count).map((entry) => ({
-    label: named(axis, entry),
+  const rows = largestIndices(numbers, count).map((entry) => ({
+    label: entryLabel(axis, entry),
     number: numbers[entry]!,
-    share: Math.abs(numbers[entry]!) / most,
+    length: Math.abs(numbers[entry]!) / most,
   }));
   if (rows.length) return bars(rows, about);
   return make("p", { class: "note" }, "nothing");

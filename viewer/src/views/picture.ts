@@ -1,11 +1,11 @@
 /** Pictures in a page, and heat, boxes and outlines over them. */
 
 import { category, isDark } from "../color.js";
-import { font, styled } from "../dom.js";
+import { font, cssVariable } from "../dom.js";
 import { readable } from "../format.js";
 import type { Box } from "../page.js";
 import { gridOf } from "./focus.js";
-import { heat } from "./light.js";
+import { overlayColor } from "./light.js";
 
 export interface Area {
   left: number;
@@ -14,22 +14,22 @@ export interface Area {
   height: number;
 }
 
-const brought = new Map<string, Promise<HTMLImageElement | null>>();
+const images = new Map<string, Promise<HTMLImageElement | null>>();
 
 /** The picture at a data address; null if it cannot be read. */
-export function picture(url: string): Promise<HTMLImageElement | null> {
-  let image = brought.get(url);
+export function loadImage(url: string): Promise<HTMLImageElement | null> {
+  let image = images.get(url);
   if (!image) {
     const element = new Image();
     element.src = url;
     image = element.decode().then(() => element, () => null);
-    brought.set(url, image);
+    images.set(url, image);
   }
   return image;
 }
 
 /** The largest area of the picture's shape that fits the room, at its middle. */
-export function fitted(shape: { width: number; height: number }, room: Area): Area {
+export function fitInto(shape: { width: number; height: number }, room: Area): Area {
   const times = Math.min(room.width / shape.width, room.height / shape.height);
   const [width, height] = [shape.width * times, shape.height * times];
   return { left: room.left + (room.width - width) / 2, top: room.top + (room.height - height) / 2, width, height };
@@ -46,7 +46,7 @@ export function drawPicture(
   if (!image) {
     drawing.fillStyle = isDark() ? "#2c2c2f" : "#eeede9";
     drawing.fillRect(left, top, width, height);
-    drawing.fillStyle = styled("--ink");
+    drawing.fillStyle = cssVariable("--ink");
     drawing.font = font(13);
     drawing.textAlign = "left";
     drawing.textBaseline = "top";
@@ -62,7 +62,7 @@ export function drawPicture(
 }
 
 /** The part of an area that a place, in shares of its sides, takes. */
-export function within(area: Area, place: readonly number[]): Area {
+export function toArea(area: Area, place: readonly number[]): Area {
   const [left = 0, top = 0, width = 0, height = 0] = place;
   return {
     left: area.left + left * area.width,
@@ -72,10 +72,10 @@ export function within(area: Area, place: readonly number[]): Area {
   };
 }
 
-export interface Heat {
+export interface Overlay {
   numbers: ArrayLike<number>;
   most: number;
-  strength: number;
+  opacity: number;
   isSmooth: boolean;
 }
 
@@ -83,14 +83,14 @@ export function drawHeat(
   drawing: CanvasRenderingContext2D,
   places: readonly (number[] | null)[],
   area: Area,
-  { numbers, most, strength, isSmooth }: Heat,
+  { numbers, most, opacity, isSmooth }: Overlay,
 ): void {
   const grid = isSmooth ? gridOf(places) : null;
   if (!grid) {
     places.forEach((place, i) => {
       if (!place || !numbers[i]) return;
-      const { left, top, width, height } = snapped(within(area, place));
-      drawing.fillStyle = heat(numbers[i]!, most, strength);
+      const { left, top, width, height } = snapToPixels(toArea(area, place));
+      drawing.fillStyle = overlayColor(numbers[i]!, most, opacity);
       drawing.fillRect(left, top, width, height);
     });
     return;
@@ -100,16 +100,16 @@ export function drawHeat(
   const points = small.getContext("2d")!;
   grid.cells.forEach((cell, i) => {
     if (!cell || !numbers[i]) return;
-    points.fillStyle = heat(numbers[i]!, most, strength);
+    points.fillStyle = overlayColor(numbers[i]!, most, opacity);
     points.fillRect(cell[0], cell[1], 1, 1);
   });
-  const { left, top, width, height } = within(area, [grid.left, grid.top, grid.width, grid.height]);
+  const { left, top, width, height } = toArea(area, [grid.left, grid.top, grid.width, grid.height]);
   drawing.imageSmoothingEnabled = true;
   drawing.drawImage(small, left, top, width, height);
 }
 
 /** Edges on whole pixels: neighbors neither overlap nor leave a line between them. */
-function snapped({ left, top, width, height }: Area): Area {
+function snapToPixels({ left, top, width, height }: Area): Area {
   const [x, y] = [Math.round(left), Math.round(top)];
   return { left: x, top: y, width: Math.round(left + width) - x, height: Math.round(top + height) - y };
 }
@@ -125,7 +125,7 @@ export function outline(drawing: CanvasRenderingContext2D, { left, top, width, h
 }
 
 /** The color of each label: by its place among all labels, so that one label has one color. */
-export function colorOf(boxes: readonly { label: string }[]): (label: string) => string {
+export function labelColors(boxes: readonly { label: string }[]): (label: string) => string {
   const labels = [...new Set(boxes.map(({ label }) => label))].sort();
   return (label) => category(labels.indexOf(label));
 }
@@ -135,22 +135,22 @@ export function drawBoxes(
   drawing: CanvasRenderingContext2D,
   boxes: readonly Box[],
   area: Area,
-  chosen: number | null,
+  selected: number | null,
 ): void {
-  const color = colorOf(boxes);
-  const isOne = chosen !== null && boxes.some(({ query }) => query === chosen);
-  const order = [...boxes].sort((one, other) => Number(one.query === chosen) - Number(other.query === chosen));
+  const color = labelColors(boxes);
+  const hasSelected = selected !== null && boxes.some(({ query }) => query === selected);
+  const order = [...boxes].sort((one, other) => Number(one.query === selected) - Number(other.query === selected));
   for (const box of order) {
-    const isChosen = box.query === chosen;
-    const frame = within(area, box.place);
-    drawing.globalAlpha = isOne && !isChosen ? 0.45 : 1;
-    drawing.lineWidth = isChosen ? 5 : 3.5;
+    const isSelected = box.query === selected;
+    const frame = toArea(area, box.place);
+    drawing.globalAlpha = hasSelected && !isSelected ? 0.45 : 1;
+    drawing.lineWidth = isSelected ? 5 : 3.5;
     drawing.strokeStyle = "rgba(255, 255, 255, 0.85)";
     drawing.strokeRect(frame.left, frame.top, frame.width, frame.height);
-    drawing.lineWidth = isChosen ? 3 : 2;
+    drawing.lineWidth = isSelected ? 3 : 2;
     drawing.strokeStyle = color(box.label);
     drawing.strokeRect(frame.left, frame.top, frame.width, frame.height);
-    if (!isOne || isChosen) drawTag(drawing, box, frame, area, color(box.label));
+    if (!hasSelected || isSelected) drawTag(drawing, box, frame, area, color(box.label));
   }
   drawing.globalAlpha = 1;
 }
@@ -164,14 +164,14 @@ function drawTag(drawing: CanvasRenderingContext2D, box: Box, frame: Area, area:
   const top = above >= area.top ? above : frame.top + 1;
   drawing.fillStyle = color;
   drawing.fillRect(left, top, width, 18);
-  drawing.fillStyle = inkFor(color);
+  drawing.fillStyle = textColor(color);
   drawing.textBaseline = "middle";
   drawing.textAlign = "left";
   drawing.fillText(text, left + 5, top + 9.5);
 }
 
 /** Black or white, whichever is read better on a color such as "#0072b2". */
-export function inkFor(color: string): string {
+export function textColor(color: string): string {
   const number = Number.parseInt(color.slice(1), 16);
   const linear = (byte: number) => ((byte & 255) / 255) ** 2.2;
   const bright = 0.2126 * linear(number >> 16) + 0.7152 * linear(number >> 8) + 0.0722 * linear(number);

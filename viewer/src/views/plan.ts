@@ -7,27 +7,27 @@ export interface Point {
   y: number;
 }
 
-export interface Plan {
+export interface Projection {
   /** Where the plane is drawn, axes left out. */
   area: Rectangle;
   /** Least and largest coordinates that are within the area. */
-  from: [number, number];
-  to: [number, number];
-  spot(point: readonly [number, number]): Point;
+  min: [number, number];
+  max: [number, number];
+  toCanvas(point: readonly [number, number]): Point;
 }
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [44, 28, 16, 40];
 /** Free space around the points, as a share of the longer side; and the least side, so that one point has a scale. */
-const [AROUND, LEAST] = [0.06, 2];
+const [MARGIN, MIN_SIDE] = [0.06, 2];
 
-export function plan(points: readonly (readonly [number, number])[], room: { width: number; height: number }): Plan {
+export function project(points: readonly (readonly [number, number])[], room: { width: number; height: number }): Projection {
   const area = {
     left: LEFT,
     top: TOP,
     width: Math.max(40, room.width - LEFT - RIGHT),
     height: Math.max(40, room.height - TOP - BOTTOM),
   };
-  const span = (axis: 0 | 1): [number, number] => {
+  const rangeOf = (axis: 0 | 1): [number, number] => {
     let [least, most] = [Infinity, -Infinity];
     for (const point of points) {
       least = Math.min(least, point[axis]);
@@ -35,18 +35,18 @@ export function plan(points: readonly (readonly [number, number])[], room: { wid
     }
     return least <= most ? [least, most] : [0, 0];
   };
-  const [across, up] = [span(0), span(1)];
-  const free = 1 + 2 * AROUND;
-  const wide = Math.max(LEAST, (across[1] - across[0]) * free);
-  const high = Math.max(LEAST, (up[1] - up[0]) * free);
-  const times = Math.min(area.width / wide, area.height / high);
+  const [across, up] = [rangeOf(0), rangeOf(1)];
+  const margin = 1 + 2 * MARGIN;
+  const wide = Math.max(MIN_SIDE, (across[1] - across[0]) * margin);
+  const high = Math.max(MIN_SIDE, (up[1] - up[0]) * margin);
+  const scale = Math.min(area.width / wide, area.height / high);
   const middle = [(across[0] + across[1]) / 2, (up[0] + up[1]) / 2] as const;
-  const half = [area.width / times / 2, area.height / times / 2] as const;
-  const from: [number, number] = [middle[0] - half[0], middle[1] - half[1]];
-  const to: [number, number] = [middle[0] + half[0], middle[1] + half[1]];
-  const spot = ([x, y]: readonly [number, number]): Point => ({
-    x: area.left + (x - from[0]) * times,
-    y: area.top + (to[1] - y) * times,
+  const half = [area.width / scale / 2, area.height / scale / 2] as const;
+  const min: [number, number] = [middle[0] - half[0], middle[1] - half[1]];
+  const max: [number, number] = [middle[0] + half[0], middle[1] + half[1]];
+  const toCanvas = ([x, y]: readonly [number, number]): Point => ({
+    x: area.left + (x - min[0]) * scale,
+    y: area.top + (max[1] - y) * scale,
   });
-  return { area, from, to, spot };
+  return { area, min, max, toCanvas };
 }

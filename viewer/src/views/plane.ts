@@ -1,40 +1,40 @@
 /** Attention between agents on a plane: observed and predicted tracks, and lines between agents. */
 
 import { category, darkest } from "../color.js";
-import { context, font, make, styled } from "../dom.js";
-import { plural, readable, short } from "../format.js";
+import { prepareCanvas, font, make, cssVariable } from "../dom.js";
+import { plural, readable, formatShort } from "../format.js";
 import type { Picture, Track } from "../page.js";
-import type { Drawn, Pane, Shown, View } from "../view.js";
-import { focusOf } from "./focus.js";
-import { largest } from "./largest.js";
-import { Frame, type Painter } from "./frame.js";
-import { flow, type Light, type Side } from "./light.js";
-import { chips, strongest } from "./lists.js";
-import { roomOf, rove } from "./parts.js";
-import { plan, type Plan, type Point } from "./plan.js";
-import { overlap, spread, ticks, type Rectangle } from "./spread.js";
+import type { OpenView, Pane, Shown, View } from "../view.js";
+import { pictureAxes } from "./focus.js";
+import { largestIndices } from "./largest.js";
+import { PictureFrame, type Painter } from "./frame.js";
+import { lineColor, type Selection, type Side } from "./light.js";
+import { chips, largestBars } from "./lists.js";
+import { availableSize, addRovingFocus } from "./parts.js";
+import { project, type Projection, type Point } from "./plan.js";
+import { overlap, placeLabels, ticks, type Rectangle } from "./spread.js";
 
 type Plane = Extract<Picture, { kind: "plane" }>;
 
 /** Number of lines per agent while none is selected. */
 const FAINT_LINES = 3;
 const NUMBERS = 8;
-const NEAR = 18;
+const HOVER_PX = 18;
 
 export const plane: View = {
   name: "plane",
   about: "Attention between agents, as lines; wider lines are larger weights.",
   hasScale: true,
-  fits: (sample, read) => focusOf(sample, read, "plane") !== null,
+  fits: (sample, read) => pictureAxes(sample, read, "plane") !== null,
   open: (host, pane) => new PlaneView(host, pane),
 };
 
-class PlaneView implements Drawn, Painter {
-  private readonly frame: Frame;
-  private plan: Plan = plan([], { width: 1, height: 1 });
+class PlaneView implements OpenView, Painter {
+  private readonly frame: PictureFrame;
+  private projection: Projection = project([], { width: 1, height: 1 });
 
   constructor(host: HTMLElement, pane: Pane) {
-    this.frame = new Frame(host, pane, "plane", this);
+    this.frame = new PictureFrame(host, pane, "plane", this);
   }
 
   show(shown: Shown): Promise<void> {
@@ -42,69 +42,69 @@ class PlaneView implements Drawn, Painter {
   }
 
   private get tracks(): Track[] {
-    return (this.frame.light!.focus.picture as Plane).tracks;
+    return (this.frame.light!.axes.picture as Plane).tracks;
   }
 
-  build(light: Light): void {
-    const { tools, side, below } = this.frame;
+  build(light: Selection): void {
+    const { tools, sidebar, details } = this.frame;
     const about = "Show the weights of all queries on the selected key, instead of the weights of a query";
     tools.replaceChildren(
-      ...(light.focus.isOwn ? [this.frame.turn("by key", about)] : []),
+      ...(light.axes.isSameAxis ? [this.frame.byKeyToggle("by key", about)] : []),
       make("span", { class: "key-line" }, "observed"),
-      make("span", { class: "key-line is-ahead" }, "predicted"),
+      make("span", { class: "key-line is-future" }, "predicted"),
     );
     const axis = light.axis(light.side);
-    const group = chips(axis, axis.labels.map((_, i) => i), `select a ${axis.what}`);
-    rove(group);
-    side.replaceChildren(make("h3", {}, plural(axis.what)), group, below);
+    const group = chips(axis, axis.labels.map((_, i) => i), `select a ${axis.kind}`);
+    addRovingFocus(group);
+    sidebar.replaceChildren(make("h3", {}, plural(axis.kind)), group, details);
   }
 
   /** The current position of the agent of an entry: the end of its observed track. */
-  private spot(side: Side, entry: number): Point | null {
+  private agentPosition(side: Side, entry: number): Point | null {
     const place = this.frame.light!.axis(side).places[entry];
     const track = place && this.tracks[place[0]!];
-    const point = track && (track.seen.at(-1) ?? track.ahead[0]);
-    return point ? this.plan.spot(point) : null;
+    const point = track && (track.history.at(-1) ?? track.future[0]);
+    return point ? this.projection.toCanvas(point) : null;
   }
 
-  draw(light: Light): void {
-    const { width, height } = roomOf(this.frame.stage, 1);
-    const drawing = context(this.frame.canvas, width, height);
-    const points = this.tracks.flatMap(({ seen, ahead }) => [...seen, ...ahead]);
-    this.plan = plan(points, { width, height });
+  draw(light: Selection): void {
+    const { width, height } = availableSize(this.frame.stage, 1);
+    const drawing = prepareCanvas(this.frame.canvas, width, height);
+    const points = this.tracks.flatMap(({ history, future }) => [...history, ...future]);
+    this.projection = project(points, { width, height });
     this.drawAxes(drawing);
     if (light.entry === null) this.drawAll(drawing, light);
     else this.drawLines(drawing, light, light.entry);
-    this.tracks.forEach((track, i) => this.drawTrack(drawing, track, this.isChosen(i)));
+    this.tracks.forEach((track, i) => this.drawTrack(drawing, track, this.isSelected(i)));
     this.drawNames(drawing, light);
     this.describe(light);
   }
 
-  private isChosen(track: number): boolean {
+  private isSelected(track: number): boolean {
     const light = this.frame.light!;
     return light.entry !== null && light.axis(light.side).places[light.entry]?.[0] === track;
   }
 
   private drawAxes(drawing: CanvasRenderingContext2D): void {
-    const { area, from, to } = this.plan;
+    const { area, min, max } = this.projection;
     drawing.font = font(12);
-    drawing.strokeStyle = styled("--line");
-    drawing.fillStyle = styled("--pale");
+    drawing.strokeStyle = cssVariable("--line");
+    drawing.fillStyle = cssVariable("--pale");
     drawing.lineWidth = 1;
-    const { unit } = this.frame.light!.focus.picture as Plane;
+    const { unit } = this.frame.light!.axes.picture as Plane;
     const count = area.width / 70;
     drawing.textAlign = "center";
     drawing.textBaseline = "top";
-    for (const x of ticks(from[0], to[0], count)) {
-      const at = Math.round(this.plan.spot([x, 0]).x) + 0.5;
-      this.rule(drawing, at, area.top, at, area.top + area.height);
+    for (const x of ticks(min[0], max[0], count)) {
+      const at = Math.round(this.projection.toCanvas([x, 0]).x) + 0.5;
+      this.drawLine(drawing, at, area.top, at, area.top + area.height);
       drawing.fillText(String(x), at, area.top + area.height + 6);
     }
     drawing.textAlign = "right";
     drawing.textBaseline = "middle";
-    for (const y of ticks(from[1], to[1], (count * area.height) / area.width)) {
-      const at = Math.round(this.plan.spot([0, y]).y) + 0.5;
-      this.rule(drawing, area.left, at, area.left + area.width, at);
+    for (const y of ticks(min[1], max[1], (count * area.height) / area.width)) {
+      const at = Math.round(this.projection.toCanvas([0, y]).y) + 0.5;
+      this.drawLine(drawing, area.left, at, area.left + area.width, at);
       drawing.fillText(String(y), area.left - 6, at);
     }
     drawing.textAlign = "right";
@@ -112,71 +112,71 @@ class PlaneView implements Drawn, Painter {
     drawing.fillText(unit, area.left + area.width, area.top + area.height + 34);
   }
 
-  private rule(drawing: CanvasRenderingContext2D, x0: number, y0: number, x1: number, y1: number): void {
+  private drawLine(drawing: CanvasRenderingContext2D, x0: number, y0: number, x1: number, y1: number): void {
     drawing.beginPath();
     drawing.moveTo(x0, y0);
     drawing.lineTo(x1, y1);
     drawing.stroke();
   }
 
-  private drawTrack(drawing: CanvasRenderingContext2D, { seen, ahead }: Track, isChosen: boolean): void {
-    drawing.strokeStyle = drawing.fillStyle = isChosen ? category(1) : styled("--ink");
-    drawing.lineWidth = isChosen ? 2.5 : 1.75;
+  private drawTrack(drawing: CanvasRenderingContext2D, { history, future }: Track, isSelected: boolean): void {
+    drawing.strokeStyle = drawing.fillStyle = isSelected ? category(1) : cssVariable("--ink");
+    drawing.lineWidth = isSelected ? 2.5 : 1.75;
     drawing.lineJoin = "round";
-    this.way(drawing, seen);
+    this.drawPath(drawing, history);
     drawing.setLineDash([5, 4]);
-    const now = seen.at(-1);
-    this.way(drawing, now ? [now, ...ahead] : ahead);
+    const now = history.at(-1);
+    this.drawPath(drawing, now ? [now, ...future] : future);
     drawing.setLineDash([]);
-    const at = now ?? ahead[0];
+    const at = now ?? future[0];
     if (!at) return;
-    const { x, y } = this.plan.spot(at);
+    const { x, y } = this.projection.toCanvas(at);
     drawing.beginPath();
-    drawing.arc(x, y, isChosen ? 6 : 4.5, 0, 7);
+    drawing.arc(x, y, isSelected ? 6 : 4.5, 0, 7);
     drawing.fill();
     drawing.lineWidth = 1.5;
-    drawing.strokeStyle = styled("--ground");
+    drawing.strokeStyle = cssVariable("--ground");
     drawing.stroke();
   }
 
-  private way(drawing: CanvasRenderingContext2D, points: readonly [number, number][]): void {
+  private drawPath(drawing: CanvasRenderingContext2D, points: readonly [number, number][]): void {
     drawing.beginPath();
     for (const point of points) {
-      const { x, y } = this.plan.spot(point);
+      const { x, y } = this.projection.toCanvas(point);
       drawing.lineTo(x, y);
     }
     drawing.stroke();
   }
 
   /** The lines of the largest weights of each agent, faint; curved, so that both directions are visible. */
-  private drawAll(drawing: CanvasRenderingContext2D, light: Light): void {
+  private drawAll(drawing: CanvasRenderingContext2D, light: Selection): void {
     const most = darkest(light.shown, light.table);
     const count = light.axis(light.side).labels.length;
     for (let entry = 0; entry < count; entry++) {
-      const numbers = light.of(light.side, entry);
-      for (const other of largest(numbers, FAINT_LINES)) {
-        const [from, to] = [this.spot(light.side, entry), this.spot(light.heatSide, other)];
+      const numbers = light.numbersOf(light.side, entry);
+      for (const other of largestIndices(numbers, FAINT_LINES)) {
+        const [from, to] = [this.agentPosition(light.side, entry), this.agentPosition(light.heatSide, other)];
         if (!from || !to || (from.x === to.x && from.y === to.y)) continue;
         const share = Math.min(1, Math.abs(numbers[other]!) / most);
         const [tail, head] = light.side === "query" ? [from, to] : [to, from];
         drawing.globalAlpha = 0.12 + 0.5 * share;
-        arrow(drawing, tail, head, { width: 0.75 + 3 * share, color: flow(numbers[other]! < 0), bend: 0.12 });
+        arrow(drawing, tail, head, { width: 0.75 + 3 * share, color: lineColor(numbers[other]! < 0), bend: 0.12 });
       }
     }
     drawing.globalAlpha = 1;
   }
 
-  private drawLines(drawing: CanvasRenderingContext2D, light: Light, chosen: number): void {
+  private drawLines(drawing: CanvasRenderingContext2D, light: Selection, selected: number): void {
     const numbers = light.numbers();
-    const most = light.most(numbers);
-    const from = this.spot(light.side, chosen);
+    const most = light.colorMax(numbers);
+    const from = this.agentPosition(light.side, selected);
     if (!from) return;
-    for (const other of largest(numbers, numbers.length).reverse()) {
-      const to = this.spot(light.heatSide, other);
+    for (const other of largestIndices(numbers, numbers.length).reverse()) {
+      const to = this.agentPosition(light.heatSide, other);
       if (!to) continue;
       const share = Math.min(1, Math.abs(numbers[other]!) / most);
       drawing.globalAlpha = 0.25 + 0.6 * share;
-      const style = { width: 1 + 11 * share, color: flow(numbers[other]! < 0), bend: 0 };
+      const style = { width: 1 + 11 * share, color: lineColor(numbers[other]! < 0), bend: 0 };
       if (Math.hypot(to.x - from.x, to.y - from.y) < 1) ring(drawing, from, style);
       else if (light.side === "query") arrow(drawing, from, to, style);
       else arrow(drawing, to, from, style);
@@ -185,95 +185,95 @@ class PlaneView implements Drawn, Painter {
   }
 
   /** Names, with the number below of those that are read. */
-  private drawNames(drawing: CanvasRenderingContext2D, light: Light): void {
+  private drawNames(drawing: CanvasRenderingContext2D, light: Selection): void {
     drawing.font = font(12, 600);
     const numbers = light.numbers();
-    const labeled = new Set(light.entry === null ? [] : largest(numbers, NUMBERS));
+    const labeled = new Set(light.entry === null ? [] : largestIndices(numbers, NUMBERS));
     const axis = light.axis(light.heatSide);
     const lines = this.tracks.map((track, i) => {
       const entry = axis.places.findIndex((place) => place?.[0] === i);
-      const number = labeled.has(entry) ? `  ${short(numbers[entry]!)}` : "";
-      const at = track.seen.at(-1) ?? track.ahead[0];
-      const isBelow = (numbers[entry] ?? 0) < 0;
-      return { name: readable(track.label, 16, " "), number, isBelow, at, isChosen: this.isChosen(i) };
+      const number = labeled.has(entry) ? `  ${formatShort(numbers[entry]!)}` : "";
+      const at = track.history.at(-1) ?? track.future[0];
+      const isNegative = (numbers[entry] ?? 0) < 0;
+      return { name: readable(track.label, 16, " "), number, isNegative, at, isSelected: this.isSelected(i) };
     });
-    const there = lines.filter(({ at }) => at !== undefined);
+    const visibleLines = lines.filter(({ at }) => at !== undefined);
     // Agents with a number are first: their names get the best places.
-    there.sort((one, other) => Number(!!other.number) - Number(!!one.number));
-    const names = there.map(({ name, number, at }) => {
-      const { x, y } = this.plan.spot(at!);
+    visibleLines.sort((one, other) => Number(!!other.number) - Number(!!one.number));
+    const names = visibleLines.map(({ name, number, at }) => {
+      const { x, y } = this.projection.toCanvas(at!);
       return { x, y, width: drawing.measureText(name + number).width + 8, height: 17 };
     });
-    const { area } = this.plan;
+    const { area } = this.projection;
     const { left, top, width, height } = area;
-    const boxes = spread(names, { left: left - 20, top: top - 8, width: width + 28, height: height + 12 }, 9);
+    const boxes = placeLabels(names, { left: left - 20, top: top - 8, width: width + 28, height: height + 12 }, 9);
     const drawn: Rectangle[] = [];
-    there.forEach((line, i) => {
+    visibleLines.forEach((line, i) => {
       const box = boxes[i]!;
       // In a crowd some names are left out; they are shown on hover.
       const isCovered = drawn.some((other) => overlap(box, other) > 0.1 * box.width * box.height);
-      if (isCovered && !line.number && !line.isChosen) return;
+      if (isCovered && !line.number && !line.isSelected) return;
       drawn.push(box);
       this.drawName(drawing, line, box);
     });
   }
 
-  private drawName(drawing: CanvasRenderingContext2D, line: Line, box: Rectangle): void {
+  private drawName(drawing: CanvasRenderingContext2D, line: NameLabel, box: Rectangle): void {
     drawing.globalAlpha = 0.82;
-    drawing.fillStyle = styled("--ground");
+    drawing.fillStyle = cssVariable("--ground");
     drawing.fillRect(box.left, box.top, box.width, box.height);
     drawing.globalAlpha = 1;
     drawing.textAlign = "left";
     drawing.textBaseline = "middle";
     const y = box.top + box.height / 2 + 0.5;
-    drawing.fillStyle = line.isChosen ? category(1) : styled("--ink");
+    drawing.fillStyle = line.isSelected ? category(1) : cssVariable("--ink");
     drawing.fillText(line.name, box.left + 4, y);
     if (!line.number) return;
-    drawing.fillStyle = flow(line.isBelow);
+    drawing.fillStyle = lineColor(line.isNegative);
     drawing.fillText(line.number, box.left + 4 + drawing.measureText(line.name).width, y);
   }
 
-  private describe(light: Light): void {
+  private describe(light: Selection): void {
     const isAll = light.entry === null;
     const caption = isAll ? `the largest weights of all ${this.tracks.length}; select one` : light.caption();
     const about = light.side === "query" ? "largest weights (keys)" : "largest weights (queries)";
-    const list = strongest(light.axis(light.heatSide), light.numbers(), { count: NUMBERS, about });
+    const list = largestBars(light.axis(light.heatSide), light.numbers(), { count: NUMBERS, about });
     const below = isAll ? [] : [make("h3", {}, about), list];
     this.frame.describe(caption, `${this.tracks.length} tracks on a plane; ${caption}`, below);
   }
 
   private agentAt(event: MouseEvent, side: Side): number | null {
-    const { x, y } = this.frame.inside(event);
-    let found: number | null = null;
-    let least = NEAR;
+    const { x, y } = this.frame.toCanvas(event);
+    let nearest: number | null = null;
+    let minDistance = HOVER_PX;
     this.frame.light!.axis(side).places.forEach((_, entry) => {
-      const spot = this.spot(side, entry);
-      const far = spot ? Math.hypot(spot.x - x, spot.y - y) : Infinity;
-      if (far < least) [found, least] = [entry, far];
+      const spot = this.agentPosition(side, entry);
+      const distance = spot ? Math.hypot(spot.x - x, spot.y - y) : Infinity;
+      if (distance < minDistance) [nearest, minDistance] = [entry, distance];
     });
-    return found;
+    return nearest;
   }
 
-  point(event: PointerEvent | null, light: Light): void {
-    const isFree = light.focus.isOwn && !light.isPinned;
+  hover(event: PointerEvent | null, light: Selection): void {
+    const isFree = light.axes.isSameAxis && !light.isPinned;
     const side = isFree ? light.side : light.heatSide;
     const at = event && this.agentAt(event, side);
-    this.frame.at = at;
-    light.pointed = isFree ? at : null;
+    this.frame.hoveredPlace = at;
+    light.hovered = isFree ? at : null;
     light.tip(event && at !== null ? { x: event.clientX, y: event.clientY } : null, side, at);
   }
 
-  picked(event: MouseEvent, light: Light): number | null {
-    return light.focus.isOwn ? this.agentAt(event, light.side) : null;
+  entryAt(event: MouseEvent, light: Selection): number | null {
+    return light.axes.isSameAxis ? this.agentAt(event, light.side) : null;
   }
 
   place(query: number | null, key: number | null): { x: number; y: number } | null {
     if (!this.frame.light) return null;
-    const spot = key !== null ? this.spot("key", key) : query !== null ? this.spot("query", query) : null;
-    return spot ? this.frame.outside(spot.x, spot.y) : this.frame.listed(query);
+    const spot = key !== null ? this.agentPosition("key", key) : query !== null ? this.agentPosition("query", query) : null;
+    return spot ? this.frame.toClient(spot.x, spot.y) : this.frame.listPosition(query);
   }
 
-  press(key: string): boolean {
+  handleKey(key: string): boolean {
     return this.frame.press(key);
   }
 
@@ -282,12 +282,12 @@ class PlaneView implements Drawn, Painter {
   }
 }
 
-interface Line {
+interface NameLabel {
   name: string;
   number: string;
   /** The number is negative. */
-  isBelow: boolean;
-  isChosen: boolean;
+  isNegative: boolean;
+  isSelected: boolean;
 }
 
 interface Stroke {

@@ -1,16 +1,16 @@
 /** Attention over time: a curve above the spectrogram, and the detected events. */
 
-import { context, font, make, styled } from "../dom.js";
-import { plural, readable, short } from "../format.js";
+import { prepareCanvas, font, make, cssVariable } from "../dom.js";
+import { plural, readable, formatShort } from "../format.js";
 import type { Picture, SoundEvent } from "../page.js";
-import type { Drawn, Pane, Shown, View } from "../view.js";
-import { focusOf, spanAt, withoutPlace } from "./focus.js";
-import { lanes, type Lane } from "./lanes.js";
-import { Frame, type Painter } from "./frame.js";
-import { flow, named, type Light } from "./light.js";
-import { chips, strongest } from "./lists.js";
-import { rove } from "./parts.js";
-import { colorOf, drawPicture, inkFor, picture, type Area } from "./picture.js";
+import type { OpenView, Pane, Shown, View } from "../view.js";
+import { pictureAxes, spanAt, entriesWithoutPlace } from "./focus.js";
+import { assignLanes, type Lane } from "./lanes.js";
+import { PictureFrame, type Painter } from "./frame.js";
+import { lineColor, entryLabel, type Selection } from "./light.js";
+import { chips, largestBars } from "./lists.js";
+import { addRovingFocus } from "./parts.js";
+import { labelColors, drawPicture, textColor, loadImage, type Area } from "./picture.js";
 import { ticks } from "./spread.js";
 
 type Sound = Extract<Picture, { kind: "sound" }>;
@@ -22,12 +22,12 @@ export const sound: View = {
   name: "sound",
   about: "Attention over time, as a curve above the spectrogram.",
   hasScale: true,
-  fits: (sample, read) => focusOf(sample, read, "sound") !== null,
+  fits: (sample, read) => pictureAxes(sample, read, "sound") !== null,
   open: (host, pane) => new SoundView(host, pane),
 };
 
-class SoundView implements Drawn, Painter {
-  private readonly frame: Frame;
+class SoundView implements OpenView, Painter {
+  private readonly frame: PictureFrame;
   private image: HTMLImageElement | null = null;
   private width = 0;
   private lanes: Lane[] = [];
@@ -36,35 +36,35 @@ class SoundView implements Drawn, Painter {
     private readonly host: HTMLElement,
     pane: Pane,
   ) {
-    this.frame = new Frame(host, pane, "sound", this);
+    this.frame = new PictureFrame(host, pane, "sound", this);
   }
 
   async show(shown: Shown): Promise<void> {
-    const focus = focusOf(shown.sample, shown.read, "sound");
-    if (focus) this.image = await picture(focus.picture.url);
+    const focus = pictureAxes(shown.sample, shown.read, "sound");
+    if (focus) this.image = await loadImage(focus.picture.url);
     await this.frame.show(shown);
   }
 
   private get sound(): Sound {
-    return this.frame.light!.focus.picture as Sound;
+    return this.frame.light!.axes.picture as Sound;
   }
 
-  build(light: Light): void {
-    const { tools, side, below } = this.frame;
+  build(light: Selection): void {
+    const { tools, sidebar, details } = this.frame;
     const about = "Show the weights of all queries on the selected key, instead of the weights of a query";
-    tools.replaceChildren(...(light.focus.isOwn ? [this.frame.turn("by key", about)] : []));
+    tools.replaceChildren(...(light.axes.isSameAxis ? [this.frame.byKeyToggle("by key", about)] : []));
     const axis = light.axis(light.side);
-    const entries = light.focus.isOwn ? withoutPlace(axis) : axis.labels.map((_, i) => i);
-    side.replaceChildren(below);
-    if (entries.length <= (light.focus.isOwn ? 0 : 1)) return;
-    const found = new Map(light.isFound ? this.sound.events.map((event) => [event.query, event.label]) : []);
+    const entries = light.axes.isSameAxis ? entriesWithoutPlace(axis) : axis.labels.map((_, i) => i);
+    sidebar.replaceChildren(details);
+    if (entries.length <= (light.axes.isSameAxis ? 0 : 1)) return;
+    const labelOf = new Map(light.hasDetections ? this.sound.events.map((event) => [event.query, event.label]) : []);
     const labels = axis.labels.map((label, i) => {
-      const own = found.get(i) ?? "";
-      return label.includes(own) ? label : `${label}: ${own}`;
+      const eventLabel = labelOf.get(i) ?? "";
+      return label.includes(eventLabel) ? label : `${label}: ${eventLabel}`;
     });
-    const group = chips({ ...axis, labels }, entries, `select a ${axis.what}`);
-    rove(group);
-    side.prepend(make("h3", {}, plural(axis.what)), group);
+    const group = chips({ ...axis, labels }, entries, `select a ${axis.kind}`);
+    addRovingFocus(group);
+    sidebar.prepend(make("h3", {}, plural(axis.kind)), group);
   }
 
   private x(seconds: number): number {
@@ -82,7 +82,7 @@ class SoundView implements Drawn, Painter {
     return { curve, events, sound: { left, width, top, height: Math.min(300, Math.max(130, room)) } };
   }
 
-  draw(light: Light): void {
+  draw(light: Selection): void {
     this.width = Math.max(200, this.frame.stage.clientWidth);
     const measure = this.frame.canvas.getContext("2d")!;
     measure.font = font(12, 600);
@@ -91,24 +91,24 @@ class SoundView implements Drawn, Painter {
       width: Math.max(3, this.x(event.onset + event.duration) - this.x(event.onset)),
       name: measure.measureText(eventName(event)).width + 12,
     }));
-    this.lanes = lanes(spans, this.width - RIGHT);
+    this.lanes = assignLanes(spans, this.width - RIGHT);
     const rows = this.rows();
-    const drawing = context(this.frame.canvas, this.width, rows.sound.top + rows.sound.height + AXIS);
+    const drawing = prepareCanvas(this.frame.canvas, this.width, rows.sound.top + rows.sound.height + AXIS);
     const numbers = light.numbers();
-    const most = light.most(numbers);
+    const most = light.colorMax(numbers);
     drawPicture(drawing, this.image, rows.sound, 0);
     this.drawSeconds(drawing, rows.curve, rows.sound);
     this.drawCurve(drawing, rows.curve, { numbers, most, places: light.axis(light.heatSide).places });
     this.drawEvents(drawing, light, rows);
-    this.drawMoments(drawing, light, rows);
+    this.drawTimeMarkers(drawing, light, rows);
     const caption = light.caption();
-    const about = `spectrogram of ${short(this.sound.seconds)} seconds with ${caption}; largest weight ${short(most)}`;
-    this.frame.describe(caption, about, this.below(light));
+    const about = `spectrogram of ${formatShort(this.sound.seconds)} seconds with ${caption}; largest weight ${formatShort(most)}`;
+    this.frame.describe(caption, about, this.timeDetails(light));
   }
 
   private drawSeconds(drawing: CanvasRenderingContext2D, curve: Area, area: Area): void {
-    drawing.strokeStyle = styled("--line");
-    drawing.fillStyle = styled("--pale");
+    drawing.strokeStyle = cssVariable("--line");
+    drawing.fillStyle = cssVariable("--pale");
     drawing.lineWidth = 1;
     drawing.font = font(12);
     drawing.textAlign = "center";
@@ -129,15 +129,15 @@ class SoundView implements Drawn, Painter {
   }
 
   private drawCurve(drawing: CanvasRenderingContext2D, area: Area, { numbers, most, places }: Curve): void {
-    const isBelow = numbers.some((number) => number < 0);
-    const base = isBelow ? area.top + area.height / 2 : area.top + area.height;
-    const high = isBelow ? area.height / 2 : area.height;
-    drawing.fillStyle = styled("--pale");
+    const hasNegative = numbers.some((number) => number < 0);
+    const base = hasNegative ? area.top + area.height / 2 : area.top + area.height;
+    const high = hasNegative ? area.height / 2 : area.height;
+    drawing.fillStyle = cssVariable("--pale");
     drawing.textAlign = "right";
     drawing.textBaseline = "middle";
-    drawing.fillText(short(most), area.left - 6, area.top + 2);
+    drawing.fillText(formatShort(most), area.left - 6, area.top + 2);
     drawing.fillText("0", area.left - 6, base - 2);
-    if (isBelow) drawing.fillText(short(-most), area.left - 6, area.top + area.height - 2);
+    if (hasNegative) drawing.fillText(formatShort(-most), area.left - 6, area.top + area.height - 2);
     places.forEach((place, i) => {
       if (!place || !numbers[i]) return;
       // Whole pixels, so that no light line stands between neighbors; a gap only where it is seen as one.
@@ -145,34 +145,34 @@ class SoundView implements Drawn, Painter {
       const right = Math.round(this.x(place[1]!));
       const width = Math.max(1, right - left - Number(right - left > 7));
       const tall = Math.max(-1, Math.min(1, numbers[i]! / most)) * high;
-      drawing.fillStyle = flow(tall < 0);
+      drawing.fillStyle = lineColor(tall < 0);
       drawing.fillRect(left, Math.min(base, base - tall), width, Math.abs(tall));
     });
-    drawing.strokeStyle = styled("--strong");
+    drawing.strokeStyle = cssVariable("--strong");
     drawing.beginPath();
     drawing.moveTo(area.left, base + 0.5);
     drawing.lineTo(area.left + area.width, base + 0.5);
     drawing.stroke();
   }
 
-  private drawEvents(drawing: CanvasRenderingContext2D, light: Light, { events: area, sound: below }: Rows): void {
+  private drawEvents(drawing: CanvasRenderingContext2D, light: Selection, { events: area, sound: below }: Rows): void {
     const { events } = this.sound;
-    const color = colorOf(events);
-    const chosen = light.isFound ? light.entry : null;
-    const isOne = events.some(({ query }) => query === chosen);
+    const color = labelColors(events);
+    const selected = light.hasDetections ? light.entry : null;
+    const hasSelected = events.some(({ query }) => query === selected);
     drawing.font = font(12, 600);
     drawing.textAlign = "left";
     drawing.textBaseline = "middle";
     events.forEach((event, i) => {
-      const { lane, left, width, nameLeft, isInside } = this.lanes[i]!;
+      const { lane, left, width, nameLeft, isNameInside } = this.lanes[i]!;
       const top = area.top + lane * LANE;
-      const isChosen = event.query === chosen;
-      drawing.globalAlpha = isOne && !isChosen ? 0.4 : 1;
+      const isSelected = event.query === selected;
+      drawing.globalAlpha = hasSelected && !isSelected ? 0.4 : 1;
       drawing.fillStyle = color(event.label);
       drawing.fillRect(left, top, width, LANE - 4);
-      drawing.fillStyle = isInside ? inkFor(color(event.label)) : styled("--ink");
+      drawing.fillStyle = isNameInside ? textColor(color(event.label)) : cssVariable("--ink");
       drawing.fillText(eventName(event), nameLeft + 6, top + (LANE - 4) / 2 + 0.5);
-      if (isChosen || !isOne) this.bracket(drawing, left, width, below, color(event.label));
+      if (isSelected || !hasSelected) this.bracket(drawing, left, width, below, color(event.label));
     });
     drawing.globalAlpha = 1;
   }
@@ -192,12 +192,12 @@ class SoundView implements Drawn, Painter {
   }
 
   /** Markers of the selected time and the time under the pointer, down to the spectrogram. */
-  private drawMoments(drawing: CanvasRenderingContext2D, light: Light, { curve, sound: area }: Rows): void {
-    const { at } = this.frame;
-    const chosen = light.focus.isOwn ? light.entry : null;
-    const marks: [number | null, string][] = [[chosen, styled("--pin")], [at === chosen ? null : at, styled("--ink")]];
+  private drawTimeMarkers(drawing: CanvasRenderingContext2D, light: Selection, { curve, sound: area }: Rows): void {
+    const { hoveredPlace } = this.frame;
+    const selected = light.axes.isSameAxis ? light.entry : null;
+    const marks: [number | null, string][] = [[selected, cssVariable("--pin")], [hoveredPlace === selected ? null : hoveredPlace, cssVariable("--ink")]];
     for (const [entry, color] of marks) {
-      const place = entry === null ? null : light.axis(light.pointedSide).places[entry];
+      const place = entry === null ? null : light.axis(light.hoverSide).places[entry];
       if (!place) continue;
       const left = this.x(place[0]!);
       drawing.strokeStyle = color;
@@ -207,66 +207,66 @@ class SoundView implements Drawn, Painter {
   }
 
   /** Bars of the weights of the time under the pointer. */
-  private below(light: Light): HTMLElement[] {
-    const { at } = this.frame;
-    if (light.focus.isOwn || at === null || light.axis(light.side).labels.length < 2) return [];
-    const about = `${light.side === "query" ? "weights on key" : "weights of query"} ${named(light.axis(light.placed), at)}`;
-    const bars = strongest(light.axis(light.side), light.of(light.placed, at), { count: 6, about });
+  private timeDetails(light: Selection): HTMLElement[] {
+    const { hoveredPlace } = this.frame;
+    if (light.axes.isSameAxis || hoveredPlace === null || light.axis(light.side).labels.length < 2) return [];
+    const about = `${light.side === "query" ? "weights on key" : "weights of query"} ${entryLabel(light.axis(light.pictureSide), hoveredPlace)}`;
+    const bars = largestBars(light.axis(light.side), light.numbersOf(light.pictureSide, hoveredPlace), { count: 6, about });
     return [make("h3", {}, about), bars];
   }
 
-  private eventAt(event: MouseEvent, light: Light): SoundEvent | null {
-    const { x, y } = this.frame.inside(event);
+  private eventAt(event: MouseEvent, light: Selection): SoundEvent | null {
+    const { x, y } = this.frame.toCanvas(event);
     const down = y - this.rows().events.top;
-    if (!light.isFound || down < 0) return null;
-    const found = this.lanes.findIndex(({ lane, left, width, nameLeft, nameWidth }) => {
+    if (!light.hasDetections || down < 0) return null;
+    const index = this.lanes.findIndex(({ lane, left, width, nameLeft, nameWidth }) => {
       const [from, to] = [Math.min(left, nameLeft), Math.max(left + width, nameLeft + nameWidth)];
       return down >= lane * LANE && down < (lane + 1) * LANE && x >= from && x < to;
     });
-    return this.sound.events[found] ?? null;
+    return this.sound.events[index] ?? null;
   }
 
-  private timeAt(event: MouseEvent, light: Light): number | null {
-    const across = this.frame.inside(event).x - LEFT;
+  private timeAt(event: MouseEvent, light: Selection): number | null {
+    const across = this.frame.toCanvas(event).x - LEFT;
     const seconds = (across / (this.width - LEFT - RIGHT)) * this.sound.seconds;
-    const found = spanAt(light.axis(light.pointedSide).places, seconds);
-    return found < 0 ? null : found;
+    const index = spanAt(light.axis(light.hoverSide).places, seconds);
+    return index < 0 ? null : index;
   }
 
-  point(event: PointerEvent | null, light: Light): void {
-    const found = event && this.eventAt(event, light);
-    const at = event && !found ? this.timeAt(event, light) : null;
-    const where = event && { x: event.clientX, y: event.clientY };
-    this.frame.at = at;
-    if (found) {
-      light.pointed = found.query;
-      const span = `${eventName(found)}, from ${short(found.onset)} s, for ${short(found.duration)} s`;
-      light.tip(where, light.side, found.query, [span]);
+  hover(event: PointerEvent | null, light: Selection): void {
+    const hoveredEvent = event && this.eventAt(event, light);
+    const at = event && !hoveredEvent ? this.timeAt(event, light) : null;
+    const point = event && { x: event.clientX, y: event.clientY };
+    this.frame.hoveredPlace = at;
+    if (hoveredEvent) {
+      light.hovered = hoveredEvent.query;
+      const span = `${eventName(hoveredEvent)}, from ${formatShort(hoveredEvent.onset)} s, for ${formatShort(hoveredEvent.duration)} s`;
+      light.tip(point, light.side, hoveredEvent.query, [span]);
       return;
     }
-    const isFree = light.focus.isOwn && !light.isPinned;
-    light.pointed = isFree ? at : null;
-    light.tip(at === null ? null : where, isFree ? light.side : light.heatSide, at);
+    const isFree = light.axes.isSameAxis && !light.isPinned;
+    light.hovered = isFree ? at : null;
+    light.tip(at === null ? null : point, isFree ? light.side : light.heatSide, at);
   }
 
-  picked(event: MouseEvent, light: Light): number | null {
-    return this.eventAt(event, light)?.query ?? (light.focus.isOwn ? this.timeAt(event, light) : null);
+  entryAt(event: MouseEvent, light: Selection): number | null {
+    return this.eventAt(event, light)?.query ?? (light.axes.isSameAxis ? this.timeAt(event, light) : null);
   }
 
   place(query: number | null, key: number | null): { x: number; y: number } | null {
     const { light } = this.frame;
     if (!light) return null;
-    const [first, second] = light.placed === "key" ? [key, query] : [query, key];
-    const entry = first ?? (light.focus.isOwn ? second : null);
-    const place = entry === null ? null : light.axis(light.placed).places[entry];
+    const [first, second] = light.pictureSide === "key" ? [key, query] : [query, key];
+    const entry = first ?? (light.axes.isSameAxis ? second : null);
+    const place = entry === null ? null : light.axis(light.pictureSide).places[entry];
     const { sound: area, events } = this.rows();
-    if (place) return this.frame.outside(this.x((place[0]! + place[1]!) / 2), area.top + area.height / 2);
-    const lane = light.isFound ? this.lanes[this.sound.events.findIndex((event) => event.query === second)] : undefined;
-    if (!lane) return this.frame.listed(second);
-    return this.frame.outside(lane.left + Math.min(lane.width, 20) / 2, events.top + (lane.lane + 0.4) * LANE);
+    if (place) return this.frame.toClient(this.x((place[0]! + place[1]!) / 2), area.top + area.height / 2);
+    const lane = light.hasDetections ? this.lanes[this.sound.events.findIndex((event) => event.query === second)] : undefined;
+    if (!lane) return this.frame.listPosition(second);
+    return this.frame.toClient(lane.left + Math.min(lane.width, 20) / 2, events.top + (lane.lane + 0.4) * LANE);
   }
 
-  press(key: string): boolean {
+  handleKey(key: string): boolean {
     return this.frame.press(key);
   }
 

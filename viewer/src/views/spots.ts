@@ -1,23 +1,23 @@
 /** Where the words of two sides stand, so that lines can be drawn between them. */
 
-export interface Spot {
+export interface Rect {
   left: number;
   top: number;
   width: number;
   height: number;
 }
 
-export interface Spots {
+export interface LinkLayout {
   /** Keys above queries, each side in a line; else queries beside keys, each side in a column. */
-  isAcross: boolean;
-  queries: Spot[];
-  keys: Spot[];
+  isHorizontal: boolean;
+  queries: Rect[];
+  keys: Rect[];
   width: number;
   height: number;
 }
 
 /** Room for a number beside a word, and the least and the most room for lines, in pixels. */
-const NUMBER = 52;
+const NUMBER_PX = 52;
 const [LEAST_GAP, MOST_GAP] = [96, 420];
 const [LINE, SPACE, MARGIN] = [26, 6, 16];
 /** Height of a side's heading. */
@@ -27,54 +27,54 @@ export const HEADING = 22;
  * Words in two lines, keys above, if both fit the width and something is won by it; else in two columns, both as wide
  * as their widest word, cut if there is no room. Widths are those of the words with their padding.
  */
-export function spots(queries: number[], keys: number[], room: { width: number; height: number }): Spots {
-  const lengths = [queries, keys].map((widths) => sum(widths.map((width) => Math.max(width, NUMBER) + SPACE)));
-  const isLow = room.height < 340;
+export function layOutLinks(queries: number[], keys: number[], room: { width: number; height: number }): LinkLayout {
+  const lengths = [queries, keys].map((widths) => sum(widths.map((width) => Math.max(width, NUMBER_PX) + SPACE)));
+  const isShort = room.height < 340;
   const fits = Math.max(...lengths) + 2 * MARGIN <= room.width;
-  return fits && !isLow ? across(queries, keys, room) : columns(queries, keys, room);
+  return fits && !isShort ? layOutRows(queries, keys, room) : layOutColumns(queries, keys, room);
 }
 
-function across(queries: number[], keys: number[], room: { width: number; height: number }): Spots {
+function layOutRows(queries: number[], keys: number[], room: { width: number; height: number }): LinkLayout {
   const gap = Math.min(MOST_GAP, Math.max(LEAST_GAP, room.height * 0.6));
   // A line of numbers above the keys and below the queries.
   const top = HEADING + 22;
   const bottom = top + LINE + gap;
   return {
-    isAcross: true,
-    keys: line(keys, top, room.width),
-    queries: line(queries, bottom, room.width),
+    isHorizontal: true,
+    keys: rowOf(keys, top, room.width),
+    queries: rowOf(queries, bottom, room.width),
     width: room.width,
     height: bottom + LINE + 22 + HEADING,
   };
 }
 
 /** Words one after the other, spread over the middle of the width. */
-function line(widths: number[], top: number, room: number): Spot[] {
-  const slots = widths.map((width) => Math.max(width, NUMBER) + SPACE);
-  const length = sum(slots);
+function rowOf(widths: number[], top: number, room: number): Rect[] {
+  const slotWidths = widths.map((width) => Math.max(width, NUMBER_PX) + SPACE);
+  const length = sum(slotWidths);
   const spare = Math.min(28, (room - 2 * MARGIN - length) / Math.max(1, widths.length - 1));
   let left = (room - length - spare * (widths.length - 1)) / 2;
   return widths.map((width, i) => {
-    const slot = slots[i]!;
+    const slot = slotWidths[i]!;
     const spot = { left: left + (slot - width) / 2, top, width, height: LINE };
     left += slot + spare;
     return spot;
   });
 }
 
-function columns(queries: number[], keys: number[], room: { width: number; height: number }): Spots {
-  const most = Math.max(48, (room.width - LEAST_GAP - 2 * (NUMBER + MARGIN)) / 2);
+function layOutColumns(queries: number[], keys: number[], room: { width: number; height: number }): LinkLayout {
+  const most = Math.max(48, (room.width - LEAST_GAP - 2 * (NUMBER_PX + MARGIN)) / 2);
   const [wide, other] = [queries, keys].map((widths) => Math.min(most, Math.max(24, ...widths)));
-  const spare = room.width - wide! - other! - 2 * (NUMBER + MARGIN);
+  const spare = room.width - wide! - other! - 2 * (NUMBER_PX + MARGIN);
   const gap = Math.min(MOST_GAP, Math.max(LEAST_GAP, spare));
-  const width = Math.max(room.width, wide! + other! + gap + 2 * (NUMBER + MARGIN));
+  const width = Math.max(room.width, wide! + other! + gap + 2 * (NUMBER_PX + MARGIN));
   const left = (width - wide! - other! - gap) / 2;
   const longest = Math.max(queries.length, keys.length);
   // The shorter side is spread out, at most to twice its height, and both stand around the same middle.
   const steps = [queries, keys].map((widths) => Math.min(2 * LINE, (longest / Math.max(1, widths.length)) * LINE));
   const heights = [queries, keys].map((widths, i) => widths.length * steps[i]!);
   const height = Math.max(...heights);
-  const stack = (widths: number[], side: 0 | 1): Spot[] =>
+  const stack = (widths: number[], side: 0 | 1): Rect[] =>
     widths.map((natural, i) => {
       const cut = Math.min(natural, side ? other! : wide!);
       const start = side ? left + wide! + gap : left + wide! - cut;
@@ -82,7 +82,7 @@ function columns(queries: number[], keys: number[], room: { width: number; heigh
       return { left: start, top: middle - LINE / 2 + 1, width: cut, height: LINE - 2 };
     });
   return {
-    isAcross: false,
+    isHorizontal: false,
     queries: stack(queries, 0),
     keys: stack(keys, 1),
     width,
@@ -95,9 +95,9 @@ function sum(numbers: number[]): number {
 }
 
 /** Ends of the line between two words: at their facing edges. */
-export function ends(all: Spots, query: number, key: number): { x: number; y: number }[] {
+export function lineEnds(all: LinkLayout, query: number, key: number): { x: number; y: number }[] {
   const [from, to] = [all.queries[query]!, all.keys[key]!];
-  if (all.isAcross)
+  if (all.isHorizontal)
     return [
       { x: from.left + from.width / 2, y: from.top - 2 },
       { x: to.left + to.width / 2, y: to.top + to.height + 2 },

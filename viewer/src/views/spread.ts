@@ -1,6 +1,6 @@
 /** Places for names beside points, so that names cover neither one another nor the points if that can be. */
 
-export interface Name {
+export interface Label {
   /** The point it belongs to. */
   x: number;
   y: number;
@@ -16,36 +16,36 @@ export interface Rectangle {
 }
 
 /** For each name, in order, the free place nearest to its point; the one that overlaps least if none is free. */
-export function spread(names: readonly Name[], bounds: Rectangle, gap = 6): Rectangle[] {
+export function placeLabels(names: readonly Label[], bounds: Rectangle, gap = 6): Rectangle[] {
   const points = names.map(({ x, y }) => ({ left: x - 4, top: y - 4, width: 8, height: 8 }));
-  const taken: Rectangle[] = [];
+  const placed: Rectangle[] = [];
   for (const [i, name] of names.entries()) {
-    const others = [...taken, ...points.filter((_, j) => j !== i)];
+    const others = [...placed, ...points.filter((_, j) => j !== i)];
     let best: Rectangle | null = null;
-    let least = Infinity;
-    for (const place of candidates(name, gap)) {
-      const cost = others.reduce((sum, other) => sum + overlap(place, other), outside(place, bounds));
-      if (cost < least) [best, least] = [place, cost];
+    let minCost = Infinity;
+    for (const rectangle of candidates(name, gap)) {
+      const cost = others.reduce((sum, other) => sum + overlap(rectangle, other), outsideArea(rectangle, bounds));
+      if (cost < minCost) [best, minCost] = [rectangle, cost];
       if (cost === 0) break;
     }
-    taken.push(best!);
+    placed.push(best!);
   }
-  return taken;
+  return placed;
 }
 
-function candidates({ x, y, width, height }: Name, gap: number): Rectangle[] {
-  const found: Rectangle[] = [];
-  for (const far of [1, 2.5, 4]) {
-    const away = gap * far;
-    const [right, left, middle] = [x + away, x - away - width, x - width / 2];
-    const [above, below, level] = [y - away - height, y + away, y - height / 2];
+function candidates({ x, y, width, height }: Label, gap: number): Rectangle[] {
+  const rectangles: Rectangle[] = [];
+  for (const factor of [1, 2.5, 4]) {
+    const distance = gap * factor;
+    const [right, left, middle] = [x + distance, x - distance - width, x - width / 2];
+    const [above, below, level] = [y - distance - height, y + distance, y - height / 2];
     const corners: [number, number][] = [
       [right, above + height / 2], [right, level], [right, below - height / 2], [middle, above], [middle, below],
       [left, above + height / 2], [left, level], [left, below - height / 2],
     ];
-    found.push(...corners.map(([at, top]) => ({ left: at, top, width, height })));
+    rectangles.push(...corners.map(([at, top]) => ({ left: at, top, width, height })));
   }
-  return found;
+  return rectangles;
 }
 
 /** The area that two rectangles share. */
@@ -56,8 +56,8 @@ export function overlap(one: Rectangle, other: Rectangle): number {
 }
 
 /** The area outside of bounds, counted twice: a name cut off is worse than one that is crossed. */
-function outside(place: Rectangle, bounds: Rectangle): number {
-  return 2 * (place.width * place.height - overlap(place, bounds));
+function outsideArea(rectangle: Rectangle, bounds: Rectangle): number {
+  return 2 * (rectangle.width * rectangle.height - overlap(rectangle, bounds));
 }
 
 /** Even steps of 1, 2 or 5 times a power of ten: multiples from `from` to `to`, about `count` of them. */
@@ -66,8 +66,8 @@ export function ticks(from: number, to: number, count: number): number[] {
   const rough = (to - from) / Math.max(1, count);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((times) => times * power).find((size) => size >= rough * 0.999) ?? rough;
-  const found: number[] = [];
+  const values: number[] = [];
   const first = Math.ceil(from / step - 1e-9);
-  for (let i = first; i * step <= to + step * 1e-9; i++) found.push(Number((i * step).toPrecision(12)));
-  return found;
+  for (let i = first; i * step <= to + step * 1e-9; i++) values.push(Number((i * step).toPrecision(12)));
+  return values;
 }

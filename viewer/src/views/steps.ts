@@ -1,16 +1,16 @@
 /** The decoding steps of an output: candidates, beams, and the attention at each step. */
 
 import { scaleOf } from "../color.js";
-import { context, make, styled } from "../dom.js";
-import { exact, headName, plural, readable, short } from "../format.js";
+import { prepareCanvas, make, cssVariable } from "../dom.js";
+import { formatExact, headName, plural, readable, formatShort } from "../format.js";
 import type { Read, Sample, Step } from "../page.js";
-import type { Drawn, Pane, Shown, Table, View } from "../view.js";
-import { largest, magnitude } from "./largest.js";
-import { bars, press } from "./lists.js";
-import { listen, middle, reveal, rove } from "./parts.js";
-import { drawHeat, drawPicture, fitted, picture, type Area } from "./picture.js";
+import type { OpenView, Pane, Shown, Table, View } from "../view.js";
+import { largestIndices, maxMagnitude } from "./largest.js";
+import { bars, markPressed } from "./lists.js";
+import { addEntryHandlers, centerOf, scrollIntoBox, addRovingFocus } from "./parts.js";
+import { drawHeat, drawPicture, fitInto, loadImage, type Area } from "./picture.js";
 
-const PACE_MS = 900;
+const STEP_MS = 900;
 /** Largest number of source words that are shown. */
 const MOST_WORDS = 2000;
 
@@ -23,8 +23,8 @@ export const steps: View = {
 
 /** The read of the decoding steps: the one shown, or the last cross-attention. */
 export function decoderRead(sample: Sample, shown: Read): Read | null {
-  if (shown.queries === "said") return shown;
-  const reads = sample.reads.filter((read) => read.queries === "said");
+  if (shown.queries === "output") return shown;
+  const reads = sample.reads.filter((read) => read.queries === "output");
   const cross = reads.filter((read) => read.kind === "cross" || read.kind === "recurrent");
   return cross.at(-1) ?? reads[0] ?? null;
 }
@@ -45,12 +45,12 @@ export function candidates({ token, probability, alternatives }: Step): Candidat
   return rows;
 }
 
-class Steps implements Drawn {
+class Steps implements OpenView {
   private readonly count = make("span", { class: "count", "aria-live": "polite" });
-  private readonly before = make("button", { type: "button", click: () => this.go(-1) }, "\u2190 previous");
-  private readonly play = make("button", { type: "button", click: () => this.turnPlay() }, "play");
-  private readonly after = make("button", { type: "button", click: () => this.go(1) }, "next \u2192");
-  private readonly answer = make("div", { class: "answer", role: "group", "aria-label": "output tokens" });
+  private readonly previousButton = make("button", { type: "button", click: () => this.goBy(-1) }, "\u2190 previous");
+  private readonly playButton = make("button", { type: "button", click: () => this.togglePlay() }, "play");
+  private readonly nextButton = make("button", { type: "button", click: () => this.goBy(1) }, "next \u2192");
+  private readonly output = make("div", { class: "answer", role: "group", "aria-label": "output tokens" });
   private readonly prediction = make("section", {});
   private readonly heading = make("h3", {});
   private readonly words = make("div", { class: "words", role: "group" });
@@ -60,76 +60,76 @@ class Steps implements Drawn {
   private read: Read | null = null;
   private table: Table | null = null;
   private step = 0;
-  private clock = 0;
+  private timer = 0;
 
   constructor(
     private readonly host: HTMLElement,
     private readonly pane: Pane,
   ) {
-    const tools = make("div", { class: "tools" }, this.before, this.play, this.after, this.count);
+    const tools = make("div", { class: "tools" }, this.previousButton, this.playButton, this.nextButton, this.count);
     const body = make("div", { class: "steps-body" }, this.prediction, this.source);
-    host.append(make("div", { class: "steps" }, tools, this.answer, body));
-    listen(this.answer, { point: (step, at) => this.pointStep(step, at), pick: (step) => this.to(step) });
-    listen(this.words, { point: (key, at) => this.pointWord(key, at), pick: () => {} });
+    host.append(make("div", { class: "steps" }, tools, this.output, body));
+    addEntryHandlers(this.output, { hover: (step, at) => this.hoverStep(step, at), select: (step) => this.goTo(step) });
+    addEntryHandlers(this.words, { hover: (key, at) => this.hoverWord(key, at), select: () => {} });
   }
 
   async show(shown: Shown): Promise<void> {
     const { sample } = shown;
-    const isOther = this.shown?.sample !== sample;
+    const isNewSample = this.shown?.sample !== sample;
     const read = decoderRead(sample, shown.read);
     if (read) {
       this.table = await this.pane.table(read);
-      await this.table.bring(headOf(shown, read));
+      await this.table.load(headOf(shown, read));
     } else this.table = null;
-    const isOtherRead = isOther || this.read !== read;
+    const isNewRead = isNewSample || this.read !== read;
     this.shown = shown;
     this.read = read;
-    if (isOther) this.step = 0;
-    if (shown.read.queries === "said" && shown.query !== null) this.step = shown.query;
+    if (isNewSample) this.step = 0;
+    if (shown.read.queries === "output" && shown.query !== null) this.step = shown.query;
     this.step = Math.min(sample.steps.length - 1, Math.max(0, this.step));
-    if (isOther) this.writeAnswer(sample.steps);
-    if (isOtherRead) this.writeWords();
-    this.mark();
-    this.writePrediction(sample.steps[this.step]!);
+    if (isNewSample) this.fillOutput(sample.steps);
+    if (isNewRead) this.fillWords();
+    this.markStep();
+    this.fillPrediction(sample.steps[this.step]!);
     await this.drawSource();
   }
 
-  private writeAnswer(all: Step[]): void {
+  private fillOutput(all: Step[]): void {
     const buttons = all.map(({ token, probability }, i) => {
       const button = make("button", { type: "button", class: "output-token", "data-entry": i }, readable(token));
       // Less probable tokens are highlighted.
       button.style.setProperty("--doubt", `${Math.round((1 - Math.min(1, probability)) * 100)}%`);
       return button;
     });
-    this.answer.replaceChildren(...buttons);
+    this.output.replaceChildren(...buttons);
   }
 
   /** Mark the current step, and the steps after it. */
-  private mark(): void {
+  private markStep(): void {
     const { steps: all } = this.shown!.sample;
-    press(this.answer, this.step);
-    const isInside = this.answer.contains(document.activeElement);
-    [...this.answer.children].forEach((token, i) => {
+    markPressed(this.output, this.step);
+    const isInside = this.output.contains(document.activeElement);
+    [...this.output.children].forEach((token, i) => {
       const button = token as HTMLElement;
-      button.classList.toggle("is-ahead", i > this.step);
+      button.classList.toggle("is-future", i > this.step);
       // The tab key enters at the current step; arrows go from step to step, and the focus with them.
       button.tabIndex = i === this.step ? 0 : -1;
       if (i !== this.step) return;
-      reveal(this.answer, button);
+      scrollIntoBox(this.output, button);
       if (isInside) button.focus({ preventScroll: true });
     });
     this.count.textContent = `step ${this.step + 1} of ${all.length}`;
-    this.before.disabled = this.step === 0;
-    this.after.disabled = this.step === all.length - 1;
+    this.previousButton.disabled = this.step === 0;
+    this.nextButton.disabled = this.step === all.length - 1;
   }
 
-  private writePrediction(step: Step): void {
+  private fillPrediction(step: Step): void {
     const rows = candidates(step).map(({ token, probability, isOutput }) => ({
       label: readable(token),
       number: probability,
-      share: probability,
+      length: probability,
       isMarked: isOutput,
-      told: exact(probability, 9),
+      text: formatExact(probability, 9),
     }));
     const title = make("h3", {}, "prediction: ", make("b", { class: "token" }, readable(step.token)));
     const parts: HTMLElement[] = [title, bars(rows, "probabilities of the candidates")];
@@ -139,11 +139,11 @@ class Steps implements Drawn {
 
   private get picture() {
     const axis = this.read && this.shown?.sample.axes[this.read.keys];
-    const found = axis ? this.shown!.sample.pictures[axis.on] : undefined;
-    return found && found.kind !== "plane" ? found : null;
+    const picture = axis ? this.shown!.sample.pictures[axis.picture] : undefined;
+    return picture && picture.kind !== "plane" ? picture : null;
   }
 
-  private writeWords(): void {
+  private fillWords(): void {
     this.source.hidden = this.read === null;
     if (!this.read) return;
     const axis = this.shown!.sample.axes[this.read.keys]!;
@@ -156,8 +156,8 @@ class Steps implements Drawn {
         make("button", { type: "button", class: "read-word", "data-entry": i }, readable(label)),
       ),
     );
-    this.words.setAttribute("aria-label", `keys (${plural(axis.what)})`);
-    if (entries.length) rove(this.words);
+    this.words.setAttribute("aria-label", `keys (${plural(axis.kind)})`);
+    if (entries.length) addRovingFocus(this.words);
   }
 
   private async drawSource(): Promise<void> {
@@ -178,30 +178,30 @@ class Steps implements Drawn {
       word.style.backgroundColor = number ? scale.css(number) : "";
       word.style.color = number ? scale.ink(number) : "";
     });
-    reveal(this.words, this.words.children[largest(row, 1)[0] ?? -1]);
+    scrollIntoBox(this.words, this.words.children[largestIndices(row, 1)[0] ?? -1]);
   }
 
   /** Heat over the image, or over the times of a sound. */
   private async drawPicture(row: Float32Array): Promise<void> {
-    const found = this.picture!;
-    const image = await picture(found.url);
-    const isImage = found.kind === "image";
+    const picture = this.picture!;
+    const image = await loadImage(picture.url);
+    const isImage = picture.kind === "image";
     const width = this.source.clientWidth;
-    const shape = isImage ? found : { width, height: 150 };
-    const tall = isImage ? Math.min(460, (width * shape.height) / shape.width) : 150;
-    const drawing = context(this.canvas, width, tall);
-    const area: Area = fitted(shape, { left: 0, top: 0, width, height: tall });
+    const shape = isImage ? picture : { width, height: 150 };
+    const height = isImage ? Math.min(460, (width * shape.height) / shape.width) : 150;
+    const drawing = prepareCanvas(this.canvas, width, height);
+    const area: Area = fitInto(shape, { left: 0, top: 0, width, height: height });
     drawPicture(drawing, image, area, 1);
     const { places } = this.shown!.sample.axes[this.read!.keys]!;
-    const boxes = isImage ? places : places.map((place) => place && spanned(place, found.seconds));
-    drawHeat(drawing, boxes, area, { numbers: row, most: magnitude(row) || 1, strength: 0.85, isSmooth: false });
-    drawing.strokeStyle = styled("--line");
+    const boxes = isImage ? places : places.map((place) => place && spanToBox(place, picture.seconds));
+    drawHeat(drawing, boxes, area, { numbers: row, most: maxMagnitude(row) || 1, opacity: 0.85, isSmooth: false });
+    drawing.strokeStyle = cssVariable("--line");
     drawing.strokeRect(area.left + 0.5, area.top + 0.5, area.width - 1, area.height - 1);
-    const told = `attention at step ${this.step + 1}; largest weight ${short(magnitude(row))}`;
-    this.canvas.setAttribute("aria-label", `${found.kind}, ${told}`);
+    const description = `attention at step ${this.step + 1}; largest weight ${formatShort(maxMagnitude(row))}`;
+    this.canvas.setAttribute("aria-label", `${picture.kind}, ${description}`);
   }
 
-  private to(step: number): void {
+  private goTo(step: number): void {
     const { shown, read } = this;
     const last = (shown?.sample.steps.length ?? 1) - 1;
     const next = Math.min(last, Math.max(0, step));
@@ -212,59 +212,59 @@ class Steps implements Drawn {
     else void this.show(shown);
   }
 
-  private go(by: number): void {
-    this.to(this.step + by);
+  private goBy(by: number): void {
+    this.goTo(this.step + by);
   }
 
-  private turnPlay(): void {
-    if (this.clock) {
+  private togglePlay(): void {
+    if (this.timer) {
       this.stop();
       return;
     }
     const last = this.shown!.sample.steps.length - 1;
-    if (this.step === last) this.to(0);
-    this.play.textContent = "pause";
-    this.clock = window.setInterval(() => {
+    if (this.step === last) this.goTo(0);
+    this.playButton.textContent = "pause";
+    this.timer = window.setInterval(() => {
       if (this.step >= last) this.stop();
-      else this.go(1);
-    }, PACE_MS);
+      else this.goBy(1);
+    }, STEP_MS);
   }
 
   private stop(): void {
-    window.clearInterval(this.clock);
-    this.clock = 0;
-    this.play.textContent = "play";
+    window.clearInterval(this.timer);
+    this.timer = 0;
+    this.playButton.textContent = "play";
   }
 
-  private pointStep(step: number | null, at: { x: number; y: number } | null): void {
-    const found = step === null ? undefined : this.shown?.sample.steps[step];
-    if (!found || !this.shown) {
+  private hoverStep(step: number | null, at: { x: number; y: number } | null): void {
+    const hoveredStep = step === null ? undefined : this.shown?.sample.steps[step];
+    if (!hoveredStep || !this.shown) {
       if (this.shown) this.pane.tip(null, this.shown, null, null);
       return;
     }
-    const query = this.shown.read.queries === "said" ? step : null;
-    this.pane.tip(at, this.shown, query, null, [`probability ${exact(found.probability, 9)}`]);
+    const query = this.shown.read.queries === "output" ? step : null;
+    this.pane.tip(at, this.shown, query, null, [`probability ${formatExact(hoveredStep.probability, 9)}`]);
   }
 
-  private pointWord(key: number | null, at: { x: number; y: number } | null): void {
+  private hoverWord(key: number | null, at: { x: number; y: number } | null): void {
     const { shown, read } = this;
     if (!shown || !read) return;
-    const meant = { ...shown, read, head: headOf(shown, read) };
-    this.pane.tip(key === null ? null : at, meant, this.step, key);
+    const stepShown = { ...shown, read, head: headOf(shown, read) };
+    this.pane.tip(key === null ? null : at, stepShown, this.step, key);
   }
 
   place(query: number | null, key: number | null): { x: number; y: number } | null {
     if (query !== null && key !== null && query !== this.step) return null;
     return key !== null
-      ? middle(this.words.querySelector(`[data-entry="${key}"]`))
-      : middle(this.answer.querySelector(`[data-entry="${query}"]`));
+      ? centerOf(this.words.querySelector(`[data-entry="${key}"]`))
+      : centerOf(this.output.querySelector(`[data-entry="${query}"]`));
   }
 
-  press(key: string): boolean {
-    if (key === "ArrowLeft" || key === "ArrowRight") this.go(key === "ArrowLeft" ? -1 : 1);
-    else if (key === "Home") this.to(0);
-    else if (key === "End") this.to(Infinity);
-    else if (key === " ") this.turnPlay();
+  handleKey(key: string): boolean {
+    if (key === "ArrowLeft" || key === "ArrowRight") this.goBy(key === "ArrowLeft" ? -1 : 1);
+    else if (key === "Home") this.goTo(0);
+    else if (key === "End") this.goTo(Infinity);
+    else if (key === " ") this.togglePlay();
     else return false;
     return true;
   }
@@ -281,13 +281,13 @@ function headOf(shown: Shown, read: Read): number {
 }
 
 /** A span of a sound as a box over all of its spectrogram. */
-function spanned(place: readonly number[], seconds: number): number[] {
+function spanToBox(place: readonly number[], seconds: number): number[] {
   const [start = 0, stop = 0] = place;
   return [start / seconds, 0, (stop - start) / seconds, 1];
 }
 
 /** The end of a long text, where hypotheses differ. */
-function ending(text: string): string {
+function lastCharacters(text: string): string {
   const characters = [...text];
   return characters.length > 120 ? `\u2026${characters.slice(-119).join("")}` : text;
 }
@@ -295,12 +295,12 @@ function ending(text: string): string {
 /** Hypotheses, best first; the one that the output continues has a mark. */
 function beams(step: Step): HTMLElement {
   const list = make("ol", { class: "beams" });
-  for (const { text, score, chosen } of step.beams) {
-    const mark = make("span", { class: "beam-mark", title: chosen ? "continued by the output" : "" }, chosen ? "\u2713" : "");
-    if (chosen) mark.setAttribute("aria-label", "continued by the output");
-    const told = make("span", { class: "bar-number" }, exact(score, 9));
-    const words = make("span", { class: "beam-text", title: text }, readable(ending(text), Infinity, " "));
-    list.append(make("li", { class: chosen ? "is-marked" : "" }, mark, words, told));
+  for (const { text, score, is_prefix: isPrefix } of step.beams) {
+    const mark = make("span", { class: "beam-mark", title: isPrefix ? "continued by the output" : "" }, isPrefix ? "\u2713" : "");
+    if (isPrefix) mark.setAttribute("aria-label", "continued by the output");
+    const scoreElement = make("span", { class: "bar-number" }, formatExact(score, 9));
+    const words = make("span", { class: "beam-text", title: text }, readable(lastCharacters(text), Infinity, " "));
+    list.append(make("li", { class: isPrefix ? "is-marked" : "" }, mark, words, scoreElement));
   }
   return list;
 }

@@ -2,12 +2,12 @@
 
 import { scaleTo } from "../color.js";
 import { make } from "../dom.js";
-import { exact, headName } from "../format.js";
-import { watchGrid } from "../grid.js";
+import { formatExact, headName } from "../format.js";
+import { addGridNavigation } from "../grid.js";
 import type { Read } from "../page.js";
 import { siblings } from "../reads.js";
 import { EXPLAINED, explained, WARNING, type Explanation } from "../texts.js";
-import type { Drawn, Pane, Shown, View } from "../view.js";
+import type { OpenView, Pane, Shown, View } from "../view.js";
 
 export const summary: View = {
   name: "summary",
@@ -17,14 +17,14 @@ export const summary: View = {
 };
 
 /** So many heads take the whole width. */
-const BROAD = 9;
+const MAX_NARROW_HEADS = 9;
 
 /** Summaries that any of the reads has. */
 function namesOf(reads: Read[]): string[] {
   return [...new Set(reads.flatMap((read) => Object.keys(read.summaries)))];
 }
 
-class Summary implements Drawn {
+class Summary implements OpenView {
   private readonly box = make("div", { class: "summaries" });
   private drawn = "";
 
@@ -56,7 +56,7 @@ class Summary implements Drawn {
   }
 
   private fill(reads: Read[], shown: Shown): void {
-    const isBroad = reads.some((read) => read.heads.length > BROAD);
+    const isBroad = reads.some((read) => read.heads.length > MAX_NARROW_HEADS);
     const parts = namesOf(reads).map((name) => {
       const text = explained(name);
       return make("section", { class: isBroad ? "broad" : "" }, make("h2", {}, name), this.table(reads, name), ...(text ? [explanation(text)] : []));
@@ -78,7 +78,7 @@ class Summary implements Drawn {
       const cells = read.heads.map((_, head) => {
         const number = numbers[row]![head];
         if (number === null || number === undefined) return make("td", { class: "none" }, "\u2013");
-        const words = `layer ${read.layer} ${headName(read.heads, head)}: ${name} ${exact(number, 9)}`;
+        const words = `layer ${read.layer} ${headName(read.heads, head)}: ${name} ${formatExact(number, 9)}`;
         const cell = make("button", { type: "button", "data-row": row, "data-column": head, title: words }, rounded(number));
         cell.style.background = scale.css(number);
         cell.style.color = scale.ink(number);
@@ -88,7 +88,7 @@ class Summary implements Drawn {
     });
     const heading = make("thead", {}, make("tr", {}, first, ...(columns > 1 ? heads : [make("th", {})])));
     const table = make("table", { class: "number" }, heading, make("tbody", {}, ...rows));
-    watchGrid(table, (row, head) => this.pane.choose({ read: reads[row]!, head }, "alignment"));
+    addGridNavigation(table, (row, head) => this.pane.choose({ read: reads[row]!, head }, "alignment"));
     return make("div", { class: "wide" }, table);
   }
 }

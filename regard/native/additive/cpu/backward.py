@@ -32,7 +32,7 @@ from regard.native.additive.cpu.rules import add_bias_gradients, finish_scores, 
 from regard.native.compile import jit, jit_inline, jit_worker
 from regard.native.jobs import gradient_arrays, next_task, open_job
 
-# numba supports namedtuples
+# numba supports only named tuples of collections.
 TileTables = namedtuple("TileTables", "keys values exp_keys exp_keys_t values_t is_filled grad_keys grad_values")
 RowBlock = namedtuple("RowBlock", "rows scores ds weights grad delta grad_rows grad_v v top_v total_v lo hi begin end")
 

@@ -6,10 +6,10 @@ This module and numba are imported on the first use of the operator. The loops a
 once per machine and cached on disk, beside the package or, if that is read-only, in the user's cache folder. Half
 precision is computed in float32.
 
-The threads are those of torch's own operators (`threads`). The loops release the interpreter lock and take tasks from
-one counter; each task writes only its own outputs, so results do not depend on the assignment of tasks to threads.
-Memory beyond the results is O(keys dim) per thread, and for gradients O(keys (dim + value_dim)) per part of the query
-rows.
+The threads are those of torch's own operators (regard.native.threads). The loops release the interpreter lock and take
+tasks from one counter; each task writes only its own outputs, so results do not depend on the assignment of tasks to
+threads. Memory beyond the results is O(keys dim) per thread, and for gradients O(keys (dim + value_dim)) per part of
+the query rows.
 """
 
 from collections.abc import Sequence

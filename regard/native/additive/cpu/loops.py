@@ -225,7 +225,7 @@ def direct_scores(row, keys, v, first, begin, end, const, out):
 
 @jit
 def add_products(x, i, y, first, begin, end, left, right, out, target):
-    """Add sum_k x[i + r, k] y[first + k, c] to out[to + r, c] for r < 4, begin <= k < end, left <= c < right."""
+    """Add sum_k x[i + r, k] y[first + k, c] to out[target + r, c], r < 4, begin <= k < end, left <= c < right."""
     span = slice(left, right)
     o0, o1, o2, o3 = out[target, span], out[target + 1, span], out[target + 2, span], out[target + 3, span]
     x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]

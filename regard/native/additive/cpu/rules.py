@@ -8,7 +8,7 @@ Masks and biases ("rules") are flat arrays with strides, so that one formula ser
 An array of size zero is an absent rule. A row reads only first <= j < last, so loops run over those keys alone;
 `allowed` is checked for every four rows and tile before any score is computed.
 
-BackwardInputs holds the inputs of the backward pass, Gradients the arrays that it writes.
+BackwardInputs are the inputs of the backward pass, Gradients the arrays that it writes.
 
 Source: press2022 (a bias along diagonals), raffel2020, section 2.1.
 """
@@ -20,7 +20,7 @@ import numpy as np
 from regard.native.additive.cpu.loops import LANES
 from regard.native.compile import jit
 
-Rules = namedtuple(  # numba supports namedtuples
+Rules = namedtuple(  # numba supports only named tuples of collections
     "Rules",
     "first first_strides last last_strides allowed allowed_strides bias bias_strides "
     "diagonals diagonal_strides num_queries",

@@ -11,11 +11,11 @@ keys first[i] <= j < last[i]. `allowed` (bool) and `bias` (-inf: masked) have fo
 masked query has out = 0, lse = -inf and gradients 0.
 
 Memory beside inputs and results is O((query + key) (dim + value_dim)): scores are held in registers, a tile at a time.
-Fully masked tiles are skipped. The formulas and the error bound: `additive_gpu_tiles`.
+Fully masked tiles are skipped. For the formulas and the error bound see regard.native.additive.gpu.tiles.
 
 Not yet run on a GPU. Triton's interpreter ran every path except the inline PTX and the rounding of the tensor cores,
 and Triton compiled the kernels for sm_80 and sm_90. Tile sizes follow from register use and instruction counts, not
-from timings: tune them with `benchmarks/additive_gpu.py`.
+from timings.
 """
 
 from typing import Any

@@ -3,8 +3,9 @@
     m' = max(m, max_j s[j])    w[j] = e^(s[j] - m')    f = e^(m - m')
     l' = f l + sum_j w[j]      o' = f o + sum_j w[j] value[j]
 
-with s the scores of a tile (`additive_gpu_tiles`); at the end out = o / l, and lse = m + log l for the gradient: the
-online softmax of milakov2018. For few queries, keys are split over several programs, and the caller merges them.
+with s the scores of a tile (regard.native.additive.gpu.tiles); at the end out = o / l, and lse = m + log l for the
+gradient: the online softmax of milakov2018. For few queries, keys are split over several programs, and the caller
+merges their outputs.
 """
 
 from typing import no_type_check

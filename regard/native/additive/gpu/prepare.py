@@ -2,7 +2,7 @@
 
     A = exp(2 (a - top))    B = exp(2 (b + top))    top[d] = max_i a[i,d]     fits[d] = top[d] + max_j b[j,d] <= LIMIT
 
-so that A B = exp(2 (a + b)), A <= 1, and B is finite where `fits` is True: see `additive_gpu_tiles`.
+so that A B = exp(2 (a + b)), A <= 1, and B is finite where `fits` is True: see regard.native.additive.gpu.tiles.
 """
 
 from typing import Any, NamedTuple
@@ -57,7 +57,7 @@ class Tiles(NamedTuple):
 
 
 class AdditiveInputs(NamedTuple):
-    """Tensors of one additive read; shapes in `additive_gpu`."""
+    """Tensors of one additive read; for the shapes see regard.native.additive.gpu.call."""
 
     query: Tensor
     keys: Tensor

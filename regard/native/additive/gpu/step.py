@@ -1,8 +1,9 @@
 """Additive attention on a GPU, backward for few queries, as in step-by-step decoding.
 
-The formulas are those of `additive_gpu_backward`. With one query there are no sums over queries to share: each program
-owns a block of keys, processes one query after the other, and computes many units at a time. Its gradients of the
-queries go to its own rows, which the caller adds up; only the gradients of broadcast biases are atomic.
+The formulas are those of regard.native.additive.gpu.backward. With one query there are no sums over queries to share:
+each program owns a block of keys, processes one query after the other, and computes many units at a time. It writes the
+gradients of the queries to rows of its own, which the caller adds up; only the gradients of broadcast biases are added
+atomically.
 """
 
 from typing import no_type_check

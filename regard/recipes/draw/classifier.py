@@ -1,4 +1,4 @@
-"""Small convolutional image classifier without attention, used as a judge of other models.
+"""Small convolutional image classifier without attention, used to score other models.
 
     3 x (3 x 3 convolution, 2 x 2 max pooling, batch norm, relu);  p(c | x) = softmax(W h + b)_c
 

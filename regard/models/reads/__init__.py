@@ -1,1 +1,0 @@
-"""Readers, which embed an input as items."""

@@ -1,1 +1,0 @@
-"""Writers: what turns hidden vectors into an output and its loss."""

@@ -1,1 +1,0 @@
-"""Speed of training and inference of a trained run on this machine, with a profile."""

@@ -1,0 +1,156 @@
+"""Checks for the captures of every recipe: axes match the weights, and recording changes no answer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from regard.attention.kernels import reference
+from regard.errors import UserError
+from regard.layers.read import Read
+from regard.look.capture import Capture
+from regard.look.listen import record_weights
+from regard.look.maps import GRADIENT, AttentionMap, SampleMaps
+from regard.look.record import record
+from regard.look.sample import Image, Plane, Sample, Sound
+from tests.helpers import close
+
+
+def is_equal(first: Any, second: Any) -> bool:
+    """Return True if two answers are bitwise equal."""
+    if isinstance(first, np.ndarray | torch.Tensor):
+        return np.array_equal(np.asarray(first), np.asarray(second))
+    if isinstance(first, list | tuple):
+        return len(first) == len(second) and all(map(is_equal, first, second))
+    return first == second
+
+
+def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
+    """Capture the reads of these inputs, check the capture, and return it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sample, "__init__", _refuse)  # fails if a sample is created although nothing is recorded
+        expected = run.predict(inputs)
+    with record(run) as recorded:
+        assert is_equal(run.predict(inputs), expected)
+    assert recorded.recording.names
+    capture = run.look(inputs)
+    assert len(capture)
+    for sample_maps in capture:
+        assert sample_maps.sample.title
+        _check_axes(sample_maps.sample)
+        for attention_map in sample_maps.maps:
+            sizes = (
+                len(attention_map.heads),
+                len(sample_maps.queries(attention_map)),
+                len(sample_maps.keys(attention_map)),
+            )
+            assert attention_map.weights.shape == sizes
+            assert (attention_map.weights >= 0).all()
+            totals = attention_map.weights.sum(-1)
+            read = torch.ones_like(totals)
+            close(totals, torch.where(totals == 0, totals, read) if attention_map.kind == "chain" else read)
+    return capture
+
+
+def check_test_input(run: Any) -> Any:
+    """Check that predict and look take the first test input, and that indices out of range are named; return it."""
+    test_input = run.test_input(0)
+    assert is_equal(run.test_input(0), test_input)
+    check_capture(run, [test_input])
+    for index in (-1, 10**6):
+        with pytest.raises(UserError, match=rf"has \d+ inputs, from 0 to \d+; there is no input {index}"):
+            run.test_input(index)
+    return test_input
+
+
+def _refuse(*_: Any, **__: Any) -> None:
+    raise AssertionError("a sample is created, but nothing is recorded")
+
+
+def _check_axes(sample: Sample) -> None:
+    for axis in sample.axes.values():
+        if not axis.on:
+            assert not axis.places
+            continue
+        picture = sample.pictures[axis.on]
+        for position in axis.places:
+            if position is None:
+                continue
+            match picture:
+                case Image():
+                    assert len(position) == 4
+                case Sound():
+                    assert len(position) == 2
+                case Plane():
+                    assert 0 <= position[0] < len(picture.tracks)
+
+
+def check_gradients(run: Any, inputs: Sequence[Any]) -> Capture:
+    """Capture gradients, check the gradient map of each read and that the run is unchanged; return the capture."""
+    expected, plain = run.predict(inputs), run.look(inputs)
+    capture = run.look(inputs, gradients=True)
+    assert is_equal(run.predict(inputs), expected)
+    assert all(weight.requires_grad and weight.grad is None for weight in run.model.parameters())
+    assert not run.model.training
+    parts = run.split_inputs(inputs)
+    assert len(parts) == len(capture) == len(plain)
+    for part, sample_maps, plain_maps in zip(parts, capture, plain, strict=True):
+        assert sample_maps.sample.title == plain_maps.sample.title
+        weights = {gradient_map.name: gradient_map for gradient_map in sample_maps.find()}
+        assert list(weights) == [gradient_map.name for gradient_map in plain_maps.maps]
+        gradient_maps = sample_maps.find(measure=GRADIENT)
+        assert [gradient_map.name for gradient_map in gradient_maps] == [
+            name for name in weights if "before the first step" not in name
+        ]
+        for gradient_map in gradient_maps:
+            weights_map = weights[gradient_map.name]
+            assert (gradient_map.queries, gradient_map.keys, gradient_map.heads, gradient_map.kind) == (
+                weights_map.queries,
+                weights_map.keys,
+                weights_map.heads,
+                weights_map.kind,
+            )
+            assert gradient_map.weights.shape == weights_map.weights.shape
+            assert gradient_map.weights.isfinite().all()
+            assert not gradient_map.weights[weights_map.weights == 0].any()
+        for gradient_map in gradient_maps:
+            if gradient_map.kind != "chain" and _count_reads(run, part, sample_maps, gradient_map) == 1:
+                _check_finite_difference(run, part, sample_maps, gradient_map)
+    keys = [gradient_map.key for sample_maps in capture for gradient_map in sample_maps.find(measure=GRADIENT)]
+    assert len(set(keys)) == len(keys)  # keys of samples are distinct
+    return capture
+
+
+def _check_finite_difference(run: Any, part: Any, sample_maps: SampleMaps, gradient_map: AttentionMap) -> None:
+    """Check the largest number of a map against the finite difference of log p when that weight is scaled."""
+    largest = int(gradient_map.weights.abs().argmax())
+    index, size = np.unravel_index(largest, gradient_map.weights.shape), 1e-2
+    index = index if gradient_map.heads != ("",) else index[1:]
+
+    def log_p_with_factor(factor: float) -> float:
+        def scale_weight(read: Read, args: tuple, kwargs: dict, output: torch.Tensor) -> torch.Tensor:
+            inputs = read.prepare_inputs(*args, **kwargs).repeat_heads()
+            weights = reference.weights(inputs).clone()
+            weights[(0, *index)] *= factor
+            return weights @ inputs.values
+
+        handle = run.model.get_submodule(gradient_map.name).register_forward_hook(scale_weight, with_kwargs=True)
+        with torch.no_grad():
+            result = float(run.likelihood(part, sample_maps))
+        handle.remove()
+        return result
+
+    more, middle, less = log_p_with_factor(1 + size), log_p_with_factor(1.0), log_p_with_factor(1 - size)
+    # Between the slopes on both sides, which differ at the kink of a rectifier.
+    low, high = sorted(((more - middle) / size, (middle - less) / size))
+    slack = max(1e-6 * max(1.0, abs(more)) / size, 0.02 * max(abs(low), abs(high)))
+    assert low - slack <= float(gradient_map.weights.flatten()[largest]) <= high + slack
+
+
+def _count_reads(run: Any, part: Any, sample_maps: SampleMaps, gradient_map: AttentionMap) -> int:
+    """Return the number of calls of a read under teacher forcing."""
+    with record_weights(run.model) as maps, torch.no_grad():
+        run.likelihood(part, sample_maps)
+    return maps.counts()[gradient_map.name]

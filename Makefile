@@ -1,13 +1,13 @@
-# make demo     set up, train the main job on embedded data, show its score, predictions and a picture
-# make test     set up, then style, types, import contracts and tests
-# make report   sizes, wording, test coverage and the twenty slowest tests: figures to read, not limits
+# make demo       set up, train a Transformer on embedded dates, show its score, predictions and attention
+# make test       set up, then check style, types and import contracts, and run the tests
+# make report     sizes, wording, test coverage and the twenty slowest tests: figures to read, not limits
 # make test-next  the tests with the newest torch, numba and llvmlite, in an environment of their own: NEXT="torch==2.14.0"
-# make campaigns  random reads, models, files, folders, options and kills, for an hour or more: SEED=... CASES=... NAMES="reads files"
-# make viewer   build regard/look/page/page.html from viewer/ (needs Node.js with npm)
-# make gallery  pages and pictures of where trained runs looked, for the docs: make gallery RUNS="runs/a runs/b"
+# make campaigns  random tests of reads, engines, files, folders, options and kills, an hour or more: SEED=... CASES=... NAMES="reads files"
+# make viewer     build regard/look/page/page.html from viewer/ (needs Node.js with npm)
+# make gallery    pages and pictures of the attention of trained runs, for the docs: RUNS="runs/a runs/b"
 #
-# They work on a bare machine with Python 3.11 or newer and change nothing outside this folder, but for one thing: the
-# tests of the viewer need Chromium, and where there is none `make test` installs it, as root on Debian by apt-get,
+# They need Python 3.11 or newer, and change nothing outside this folder, with one exception: the
+# tests of the viewer need Chromium; if there is none, `make test` installs it, as root on Debian by apt-get,
 # elsewhere by Playwright into its own cache.
 
 SHELL := /bin/bash

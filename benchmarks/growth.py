@@ -64,10 +64,10 @@ HEADS, DIM = 4, 64
 
 
 class Row(NamedTuple):
-    """One measurement."""
+    """Measurement of one read."""
 
     read: str
-    """A name in READS."""
+    """Name in READS."""
     passes: str
     """infer: forward only; train: forward and backward."""
     length: int

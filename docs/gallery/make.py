@@ -140,7 +140,7 @@ def _entry(name: str, folder: Path, shown: GalleryPage) -> Entry:
     # Only the name of the folder: committed pages must not reveal paths of this machine.
     capture.title = folder.resolve().name if folder.name in ("", "..") else folder.name
     score = _score(folder, trained.recipe.metric)
-    print(name, *(seen.sample.title.replace("\n", " ") for seen in capture), sep="\n  ")
+    print(name, *(sample_maps.sample.title.replace("\n", " ") for sample_maps in capture), sep="\n  ")
     fragment = shown.view.fragment(capture.samples)
     return Entry(name=name, run=trained.run, capture=capture, fragment=fragment, score=score, shown=shown)
 
@@ -148,7 +148,8 @@ def _entry(name: str, folder: Path, shown: GalleryPage) -> Entry:
 def _select_kinds(capture: Capture, kinds: Collection[Kind]) -> Capture:
     """Return the capture with only the reads of these kinds."""
     samples = [
-        SampleMaps(sample=seen.sample, maps=tuple(read for read in seen.maps if read.kind in kinds)) for seen in capture
+        SampleMaps(sample=sample_maps.sample, maps=tuple(read for read in sample_maps.maps if read.kind in kinds))
+        for sample_maps in capture
     ]
     return Capture(lambda: samples, title=capture.title, model=capture.model)
 

@@ -134,8 +134,8 @@ def _format_reads(mode: Results, several: bool) -> list[str] | None:
     rate = f"{_number(alone['steps_per_second'])} steps/s"
     read = f"parameters read at {alone['parameters_read_gb_s']:.3g} GB/s"
     share = f"{_percent(alone['percent_of_memory_read'])} % of the memory bandwidth"
-    if alone["percent_of_memory_read"] > _CACHED * alone["percent_of_weights_read"]:
-        share += f", {_percent(alone['percent_of_weights_read'])} % of the cache bandwidth"
+    if alone["percent_of_memory_read"] > _CACHED * alone["percent_of_parameters_read"]:
+        share += f", {_percent(alone['percent_of_parameters_read'])} % of the cache bandwidth"
     return [_label(mode, several), steps, rate, read, share]
 
 

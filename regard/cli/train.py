@@ -1,6 +1,7 @@
 """`regard train RECIPE`: train a model, or resume a run that was stopped."""
 
 import importlib
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,8 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
         print(f"{result.report['training']['stop_reason']}), for example --train.steps N; or choose another --run.")
     test = result.report["test"]
     print(score_table(test) if test else "No test data was given (--data.test), so there is no test score.")
-    print(f"\nThe run is in {folder}: try  regard predict {folder} INPUT")
+    program = "regard" if get_entry(run.recipe).recipe is None else f"python {sys.argv[0]}"
+    print(f"\nThe run is in {folder}: try  {program} predict {folder} INPUT")
     return DONE
 
 

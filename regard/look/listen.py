@@ -1,6 +1,6 @@
 """Recording of attention weights with hooks on the reads of a model.
 
-    with listen(model) as maps:
+    with record_weights(model) as maps:
         model.loss(batch)
     maps.names                             ('core.encoder.0.read', ..., 'core.decoder.0.cross.read')
     maps["core.decoder.0.cross.read"]      the weights of each call, in the order of the calls
@@ -68,7 +68,7 @@ def record_weights(
     dtype:       float32, float64, or float16: half the size, with a relative error of at most 2^-11 (weights below
                  2^-14: an error of at most 2^-25).
     tile_bytes:  largest size of a tensor that recording allocates; a choice that draws uses the tiles of its kernel.
-    taken:       list to which the calls that are part of an autograd graph are added, for regard.look.measures.
+    graph_calls: list to which the calls that are part of an autograd graph are added, for regard.look.measures.
     Raises:      ValueError if the model has no `Read`, is compiled, or has none of the names in `only`, or if `to`
                  exists; at a call that does not have the rows, heads or queries, or runs inside torch.func.vmap.
                  TypeError for indices that are not integers.

@@ -5,7 +5,7 @@ core.decoder.0.attention.read      decoder self, layer 1        output x decoder
 core.decoder.0.cross.read          cross, layer 1               output x source; queries x source in sets
 core.read                          recurrent                    output x source; queries x source in sets
 core.cells.0.read                  chain, layer 1               decoder input x decoder input
-core.encoder.forward_cells.0.read       chain, layer 1, a direction  source x source
+core.encoder.forward_cells.0.read  chain, layer 1, forward      source x source
 pool.attention.read                pooling                      queries x source
 """
 

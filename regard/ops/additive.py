@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.compat.torch import is_eager
-from regard.ops.dispatch import native
+from regard.ops.dispatch import NativeName, native
 
 MAX_EXP_INPUT = 33.0
 """Largest |key| for which products of e^{2 key} and e^{2 query} are accurate in float32, for any query."""
@@ -27,6 +27,8 @@ _MAX_STEP_QUERIES = 4
 _RULES = "Tensor? first, Tensor? last, Tensor? allowed, Tensor? bias, Tensor? diagonals"
 _INPUTS = f"Tensor query, Tensor keys, Tensor values, Tensor v, {_RULES}, Tensor? exps"
 _READ, _BACKWARD = "regard::additive_read", "regard::additive_read_backward"
+_MODULES: dict[str, NativeName] = {"cpu": "additive.cpu.call", "cuda": "additive.gpu.call"}
+"""Implementation for each type of device."""
 _DIFFERENTIABLE = (0, 1, 2, 3, 7, 8)
 """Indices of query, keys, values, v, bias and diagonals among the inputs."""
 
@@ -125,8 +127,8 @@ def _can_skip_dispatcher(query: Tensor) -> bool:
 
 @functools.cache
 def _load_kernel(device: str) -> ModuleType:
-    """Import the implementation for a device type, cpu or cuda; numba and Triton are loaded by the first read."""
-    return native("additive.gpu.call" if device == "cuda" else "additive.cpu.call")
+    """Import the implementation for a type of device; numba and Triton are loaded by the first read."""
+    return native(_MODULES[device])
 
 
 def _implement(name: str, key: str, function: Callable[..., object]) -> None:
@@ -147,9 +149,9 @@ def _backward_on(device: str) -> Callable[..., tuple[Tensor, ...]]:
     return backward
 
 
-for _key, _device in (("CPU", "cpu"), ("CUDA", "cuda")):
-    _implement(_READ, _key, _read_on(_device))
-    _implement(_BACKWARD, _key, _backward_on(_device))
+for _device in _MODULES:
+    _implement(_READ, _device.upper(), _read_on(_device))
+    _implement(_BACKWARD, _device.upper(), _backward_on(_device))
 
 
 @torch.library.register_fake(_READ)

@@ -55,10 +55,11 @@ def check_learned(folder: Path) -> None:
         path = folder / name
         if not path.exists():
             raise UserError(f"{path} is missing: the run is not complete")
-        if check_file(path).st_size != expected[0] or (actual := file_checksum(path)) != expected:
+        if check_file(path).st_size != expected[0] or file_checksum(path) != expected:
             raise UserError(
-                f"{path}: damaged, or edited by hand: its length and checksum are {actual}, but training wrote "
-                f"{expected}. Restore the file; if the change was intended, enter the new values in {folder / FILE}"
+                f"{path}: damaged, or edited by hand: its length and checksum are {file_checksum(path)}, but "
+                f"training wrote {expected}. Restore the file; if the change was intended, enter the new values in "
+                f"{folder / FILE}"
             )
 
 

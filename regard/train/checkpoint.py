@@ -225,14 +225,19 @@ class CheckpointStore:
             check_no_link(folder, name)
         state = _read_state(path)
         version = state.get("format")
-        if type(version) is int and version != FORMAT:
-            age, remedy = ("an older", "train the run again") if version < FORMAT else ("a newer", "update regard")
+        if type(version) is int and version > FORMAT:
             raise CheckpointError(
-                f"{path} was written by {age} version of regard (format {version}, this one reads {FORMAT}): {remedy}."
+                f"{path} was written by a newer version of regard (format {version}, this one reads {FORMAT}): update "
+                "regard."
+            )
+        if version != FORMAT:
+            raise _DamagedError(
+                f"{path} is damaged, or was written by an older version of regard: format must be {FORMAT}, "
+                f"got {version}."
             )
         try:
             state = verify_checksum(path, state)
-            if set(state) != {"format", "progress", "settings", "log_bytes", "files"} or version != FORMAT:
+            if set(state) != {"format", "progress", "settings", "log_bytes", "files"}:
                 raise ValueError("it must hold format, progress, settings, log_bytes and files")
             progress = Progress.from_json(state["progress"])
             settings, log_bytes, checksums = state["settings"], state["log_bytes"], state["files"]

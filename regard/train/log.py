@@ -130,7 +130,7 @@ class Log:
             "loss": loss / count,
             "nll": nll / count,
             "lr": lr,
-            "norm": norm,
+            "grad_norm": norm,
             "tokens_per_s": round(rate, 1),
         }
         self.record("train", progress, values)

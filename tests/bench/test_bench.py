@@ -14,6 +14,7 @@ from regard.bench.inputs import with_validation_as_test
 from regard.bench.report import format_report, hints
 from regard.cli.main import main
 from regard.recipes.run_folder import read_run
+from regard.system.fingerprints import add_checksum
 
 QUICK = ["--seconds", "0.02", "--batches", "2"]
 SMALL = "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 16"
@@ -119,7 +120,7 @@ def moved_run(finished_run: Path, tmp_path: Path) -> Path:
     shutil.copytree(finished_run, copy)
     text = (copy / "run.json").read_text(encoding="utf-8").replace(str(finished_run.parent), str(tmp_path / "gone"))
     content = {name: value for name, value in json.loads(text).items() if name != "checksum"}
-    (copy / "run.json").write_text(json.dumps(content), encoding="utf-8")
+    (copy / "run.json").write_text(json.dumps(add_checksum(content)), encoding="utf-8")
     return copy
 
 

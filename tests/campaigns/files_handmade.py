@@ -24,7 +24,7 @@ _EVENTS = b"file,onset,duration,label\n"
 
 
 class Handmade(NamedTuple):
-    """A specimen whose file has other content (a word: is no file), and what must come of it.
+    """Specimen with other content in one file (a word: no regular file), and the expected outcome.
 
     A pipe holds what the file held; formats that need a regular file refuse it.
     """

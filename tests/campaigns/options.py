@@ -284,22 +284,22 @@ def _value(draw: random.Random, setting: Setting, directory: Path) -> tuple[list
 
 
 def _draw_value(draw: random.Random, kind: Kind, name: str, directory: Path) -> tuple[str, bool]:
-    way = draw.choices(("valid", "boundary", "number", "huge", "weird", "path"), (8, 4, 2, 2, 1, 1))[0]
-    if way in ("valid", "boundary") and kind.choices:
+    category = draw.choices(("valid", "boundary", "number", "huge", "weird", "path"), (8, 4, 2, 2, 1, 1))[0]
+    if category in ("valid", "boundary") and kind.choices:
         return str(draw.choice(kind.choices)), True
-    if way in ("valid", "boundary") and kind.within is not None:
-        value = _within(draw, kind, way == "boundary")
+    if category in ("valid", "boundary") and kind.within is not None:
+        value = _within(draw, kind, category == "boundary")
         quick = value not in kind.within or name in ANY_IS_QUICK or value <= QUICK
         quick |= float in kind.bases and name != "seconds"  # `bench` takes as long as requested
         return repr(value), quick
     if kind.optional and draw.random() < 0.1:
         return "none", name != "steps"
-    if way == "path" or (Path in kind.bases and draw.random() < 0.7):
+    if category == "path" or (Path in kind.bases and draw.random() < 0.7):
         path = directory / f"path{draw.randrange(10**6)}{draw.choice(ENDINGS)}"
         if draw.random() < 0.8:
             _odd_path(draw, path)
         return str(path), True
-    word = draw.choice({"number": NUMBERS, "huge": HUGE, "weird": WEIRD}.get(way, (*NUMBERS, *HUGE, *WEIRD)))
+    word = draw.choice({"number": NUMBERS, "huge": HUGE, "weird": WEIRD}.get(category, (*NUMBERS, *HUGE, *WEIRD)))
     return word, name in ANY_IS_QUICK or not _is_valid(kind, word) or kind.bases == (str,)
 
 

@@ -40,8 +40,7 @@ _BASE = {
     "--data.hop 0.02 --batch 2 --channels 4",
     "draw": f"{_FILES.replace('{1}', 'images')} {_CORE} {_DECODER} --data.epoch-size 8 --data.test-size 2 "
     "--data.columns 1 --data.max-items 1 --autoencoder.code-dim 4 --autoencoder.codebook-size 4 "
-    "--autoencoder.channels 4 "
-    "--autoencoder-steps 1 --autoencoder-batch 4 --classifier-steps 1",
+    "--autoencoder.channels 4 --autoencoder-steps 1 --autoencoder-batch 4 --classifier-steps 1",
 }
 
 

@@ -41,7 +41,7 @@ HUGE = {torch.float64: 1e100, torch.float32: 1e15, torch.bfloat16: 1e15, torch.f
 
 @dataclass
 class Read:
-    """One read, for the package and for the oracle."""
+    """Random read, for the package and for the oracle."""
 
     case: ReadCase
     dtype: torch.dtype
@@ -326,9 +326,8 @@ def make(seed: int, number: int) -> Read:
     score_spec, score, key_dim = generator.score()
     choice_spec, choose = generator.choice(score_spec["kind"])
     mask_spec, mask = generator.mask()
-    bias_specs, biases = (
-        ([], []) if choice_spec["kind"] == "shares" else generator.biases()
-    )  # shares may not be negative
+    # Shares may not be negative.
+    bias_specs, biases = ([], []) if choice_spec["kind"] == "shares" else generator.biases()
     query, keys, values = _tensors(generator, key_dim)
     eps, eps_sum = (torch.finfo(x).eps for x in (generator.dtype, torch.promote_types(generator.dtype, torch.float32)))
     limits = torch.finfo(generator.dtype)
@@ -347,7 +346,7 @@ def make(seed: int, number: int) -> Read:
         memory = "memory"
     generator.misfits += sizes_that_do_not_fit(generator.leading, generator.heads, generator.kind, case, memory)
     if memory == "pair" and generator.flip(0.08):
-        generator.words.append("not finite")
+        generator.words.append("broken")
         _insert_non_finite(generator, case)
     generator.misfits += [] if generator.misfits else numbers_that_do_not_fit(case)
     plain = memory == "static"

@@ -21,7 +21,7 @@ Array = np.ndarray
 
 @dataclass
 class ReadCase:
-    """One read as plain numbers: arrays in float64, after rounding to the dtype of the read."""
+    """Read as plain numbers: arrays in float64, after rounding to the dtype of the read."""
 
     query: Array
     keys: Array

@@ -1,4 +1,4 @@
-"""A sample of the campaign `files`: handmade files, files damaged at random, and every format undamaged."""
+"""Sample of the campaign `files`: handmade files, files damaged at random, and every format undamaged."""
 
 import pytest
 

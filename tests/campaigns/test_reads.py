@@ -12,7 +12,7 @@ from regard.attention.scores import Cosine
 from tests.campaigns import reads
 
 
-def unexpected(seed: int, numbers: range) -> Iterator[str]:
+def unexpected_outcomes(seed: int, numbers: range) -> Iterator[str]:
     """Yield unexpected outcomes."""
     for number in numbers:
         outcome = reads.CAMPAIGN.run(seed, number)
@@ -38,7 +38,7 @@ def _from_the_right(inputs: AttentionInputs, name: str, tensor: torch.Tensor) ->
     ],
 )
 def test_campaign_detects_a_mutant(monkeypatch, mutant, seed, numbers):
-    assert not [*unexpected(seed, numbers)]
+    assert not [*unexpected_outcomes(seed, numbers)]
     if mutant == "masks from the right":
         monkeypatch.setattr(AttentionInputs, "_align", _from_the_right)
     elif mutant == "beta forgotten in biases":
@@ -48,4 +48,4 @@ def test_campaign_detects_a_mutant(monkeypatch, mutant, seed, numbers):
     else:
         original = TopK.select_keys
         monkeypatch.setattr(TopK, "select_keys", lambda self, scores, allowed: original(self, -scores, allowed))
-    assert next(unexpected(seed, numbers), None)
+    assert next(unexpected_outcomes(seed, numbers), None)

@@ -1,4 +1,4 @@
-"""A sample of each campaign but `files`; the full campaigns run with `make campaigns`.
+"""Sample of each campaign but `files`; the full campaigns run with `make campaigns`.
 
 Each runs in a separate program: a process that has computed with several threads must not fork, because the child would
 wait for threads that it does not have.

@@ -61,7 +61,7 @@ BAD = {
     "evaluate tests": "tests is not a run folder: it has no run.json",
     "evaluate {run} --data.test nowhere.tsv": "nowhere.tsv",
     "evaluate {run} --data.tset x.tsv": "did you mean --data.test?",
-    "evaluate {run} --data.test a.tsv --data.test-target b c": "must name one file for each file in test \\(1\\), got 2",
+    "evaluate {run} --data.test a.tsv --data.test-target b c": "one file for each file in test \\(1\\), got 2",
     "predict {run} a b": "'b' is one argument too many: several inputs must be existing files; .* in quotes",
     "predict {run}/run.json text": "run.json is a file, expected a run folder",
     "predict {run} stop --decode.beam 0": "--decode.beam must be from 1 to 1,000, got 0",
@@ -298,10 +298,7 @@ def test_look_writes_numbers_that_open_without_the_model(run: Path, tmp_path: Pa
     assert main(["look", str(out), "--out", str(tmp_path / "a.svg")]) == 0
     assert main(["look", str(run), "live", "--compare", str(out), "--out", str(tmp_path / "b.html")]) == 0
     content, _ = page_of(tmp_path / "b.html")
-    assert [attention_map["samples"][0]["title"].partition(" ->")[0] for attention_map in content["captures"]] == [
-        "live",
-        "stop",
-    ]
+    assert [capture["samples"][0]["title"].partition(" ->")[0] for capture in content["captures"]] == ["live", "stop"]
 
 
 def test_damaged_capture_and_options_that_need_the_run_are_named(

@@ -24,8 +24,8 @@ class BiasCase(NamedTuple):
 
 
 CASES = {
-    "given": BiasCase(lambda: TensorBias(torch.randn(BATCH, HEADS, QUERIES, KEYS)), by_place=False),
-    "given row": BiasCase(lambda: TensorBias(torch.randn(BATCH, 1, KEYS)), by_place=False),
+    "given": BiasCase(lambda: TensorBias(torch.randn(BATCH, HEADS, QUERIES, KEYS)), by_position=False),
+    "given row": BiasCase(lambda: TensorBias(torch.randn(BATCH, 1, KEYS)), by_position=False),
     "alibi": BiasCase(lambda: Alibi(HEADS), by_distance=True),
     "relative": BiasCase(lambda: RelativeBias(HEADS, 8, 5), by_distance=True),
     "relative one side": BiasCase(lambda: RelativeBias(HEADS, 5, 6, two_sided=False), by_distance=True),
@@ -33,11 +33,11 @@ CASES = {
     "shaw by head": BiasCase(lambda: ShawBias(DIM, 3, HEADS)),
     "sum": BiasCase(lambda: Alibi(HEADS) + RelativeBias(HEADS, 8, 5), by_distance=True),
     "sum of all": BiasCase(
-        lambda: Alibi(HEADS) + ShawBias(DIM, 2) + TensorBias(torch.randn(BATCH, 1, KEYS)), by_place=False
+        lambda: Alibi(HEADS) + ShawBias(DIM, 2) + TensorBias(torch.randn(BATCH, 1, KEYS)), by_position=False
     ),
 }
 every = pytest.mark.parametrize("name", CASES)
-by_position = pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_place])
+by_position = pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_position])
 
 
 def make_bias(name: str, device: torch.device) -> Bias:

@@ -65,7 +65,7 @@ CASES = {
     "causal": MaskCase(lambda m, n: causal(), lambda b, i, p, j: j <= p),
     "padding": MaskCase(lambda m, n: padding(LENGTHS), lambda b, i, p, j: j < LENGTHS[b]),
     "dense": MaskCase(
-        lambda m, n: dense(HOLES[:, :m, :n]), lambda b, i, p, j: bool(HOLES[b, i, j]), by_place=False, interval=False
+        lambda m, n: dense(HOLES[:, :m, :n]), lambda b, i, p, j: bool(HOLES[b, i, j]), by_position=False, interval=False
     ),
     "window": MaskCase(lambda m, n: window(3), lambda b, i, p, j: p - 3 < j <= p),
     "window ahead": MaskCase(lambda m, n: window(6, ahead=2), lambda b, i, p, j: p - 4 < j <= p + 2),
@@ -85,7 +85,7 @@ CASES = {
     "documents of two": MaskCase(
         lambda m, n: documents(torch.tensor(QUERY_DOCUMENTS)[:, :m], SORTED[2]),
         lambda b, i, p, j: QUERY_DOCUMENTS[b][i] == SORTED[2][j],
-        by_place=False,
+        by_position=False,
     ),
     "random blocks": MaskCase(
         lambda m, n: random_blocks(2, 2, seed=5),
@@ -119,7 +119,7 @@ CASES = {
     ),
 }
 every = pytest.mark.parametrize("name", CASES)
-by_position = pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_place])
+by_position = pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_position])
 every_size = pytest.mark.parametrize(("queries", "keys"), SIZES)
 
 
@@ -147,7 +147,7 @@ def positions_of(name: str, device: torch.device) -> list[tuple[Mask, Positions]
     for queries, keys in SIZES:
         full = Positions(queries, keys, device)
         variants = [full, full.tile(queries // 2, queries)]
-        if CASES[name].by_place:
+        if CASES[name].by_position:
             ring = torch.randperm(keys, generator=torch.Generator().manual_seed(keys)).to(device)
             later = full._replace(start=min(2, MOST - queries))
             variants += [later, later.tile(0, queries // 2 + 1), later._replace(key_positions=ring)]

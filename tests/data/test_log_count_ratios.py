@@ -80,7 +80,7 @@ def test_saved_counts_are_the_same_and_damaged_ones_are_refused(tmp_path):
         LogCountRatios.load(path, "words", 3)
     content = dict(np.load(path))
     for change in (
-        {"version": np.int64(2)},
+        {"version": np.int64(3)},
         {"counts": content["counts"].astype(float)},
         {"counts": content["counts"] - 9},
         {"numbers": content["numbers"][::-1]},

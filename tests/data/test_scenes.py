@@ -53,8 +53,8 @@ def test_epochs_have_new_scenes_and_tests_the_same():
 
 @pytest.mark.parametrize("sides", [(1, 2, 2), (2, 2, 4), (2, 1, 1)])
 def test_canvas_agrees_with_items_and_text(sides):
-    rows, columns, most = sides
-    scenes = make_dataset(rows=rows, columns=columns, most=most)
+    rows, columns, max_items = sides
+    scenes = make_dataset(rows=rows, columns=columns, max_items=max_items)
     has_relation = set()
     for index in range(200):
         scene, canvas = scenes.scene(index), scenes.canvas(index)
@@ -65,13 +65,13 @@ def test_canvas_agrees_with_items_and_text(sides):
         assert items == scene.items
         assert scene.matches(items)
         present = [number for number in items if number != NOTHING]
-        assert 1 <= len(present) <= most
+        assert 1 <= len(present) <= max_items
         for number in set(present):
             count, name = present.count(number), NAMES[number]
             words = {1: f"an {name}" if name == "eel" else f"a {name}", 2: f"two {name}s"}
             assert words.get(count, f"{name}s") in scene.text
         has_relation.add(" of " in scene.text or "above" in scene.text or "below" in scene.text)
-    assert has_relation == ({False} if most == 1 else {True, False})
+    assert has_relation == ({False} if max_items == 1 else {True, False})
 
 
 def test_order_matters_only_if_the_text_states_it():
@@ -110,8 +110,8 @@ def test_digits_are_named_in_words_and_names_must_match_the_classes():
 
 
 def test_more_items_than_cells_are_refused():
-    with pytest.raises(UserError, match=r"`most` must be at most the number of cells of a canvas \(2\), got 3"):
-        ScenesConfig(most=3)
+    with pytest.raises(UserError, match=r"`max_items` must be at most the number of cells of a canvas \(2\), got 3"):
+        ScenesConfig(max_items=3)
 
 
 def save_image(path, width=6, value=9):

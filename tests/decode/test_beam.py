@@ -85,8 +85,8 @@ def test_beam_finds_the_best_of_all_outputs_when_it_is_wide_enough(alpha: float,
         # At most 27 hypotheses of 3 tokens are live, each with 4 continuations.
         (results,) = beam(stepper, source, beam=121, max_length=4, length_penalty=alpha, n_best=121, **IDS)
         assert is_equal([results], [expected])
-        (few,) = beam(stepper, source, beam=108, max_length=4, length_penalty=alpha, n_best=3, **IDS)
-        assert is_equal([few], [expected[:3]])
+        (hypotheses,) = beam(stepper, source, beam=108, max_length=4, length_penalty=alpha, n_best=3, **IDS)
+        assert is_equal([hypotheses], [expected[:3]])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0, 3.0])
@@ -133,8 +133,8 @@ def test_beam_ends_when_no_hypothesis_is_left() -> None:
 
 def test_beam_moves_the_source_memory_only_when_sentences_finish(monkeypatch: pytest.MonkeyPatch) -> None:
     selects = []
-    whole = Prefixes.select
-    monkeypatch.setattr(Prefixes, "select", lambda self, index: selects.append(index) or whole(self, index))
+    select = Prefixes.select
+    monkeypatch.setattr(Prefixes, "select", lambda self, index: selects.append(index) or select(self, index))
     stepper = HashStepper(11)
     beam(stepper, padded(SENTENCES), beam=3, max_length=[7, 3, 12, 1, 12, 5], **IDS)
     changes = sum(before != after for before, after in itertools.pairwise(stepper.rows))
@@ -233,10 +233,10 @@ def test_n_best_are_sorted_unique_and_as_probable_as_rescoring_says(alpha: float
 def test_smaller_n_best_is_a_prefix_of_a_larger_one() -> None:
     stepper = HashStepper(17)
     settings = {"beam": 4, "max_length": 9, **IDS}
-    more = beam(stepper, padded(SENTENCES), n_best=4, **settings)
+    complete = beam(stepper, padded(SENTENCES), n_best=4, **settings)
     for n_best in (1, 2, 3):
         results = beam(stepper, padded(SENTENCES), n_best=n_best, **settings)
-        assert is_equal(results, [hypotheses[:n_best] for hypotheses in more])
+        assert is_equal(results, [hypotheses[:n_best] for hypotheses in complete])
 
 
 @pytest.mark.parametrize("most", [1, 2, 6])

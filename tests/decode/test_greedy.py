@@ -50,18 +50,18 @@ def test_greedy_of_a_batch_equals_one_by_one_and_works_on_live_rows_only(device:
     batched = HashStepper(11, spread=1.5)
     most = [7, 3, 12, 1, 12, 5]
     results = greedy(batched, padded(SENTENCES, device), max_length=most, **IDS)
-    alone = []
+    separate = []
     rows = [0] * 12
     for sentence, limit in zip(SENTENCES, most, strict=True):
         stepper = HashStepper(11, spread=1.5)
-        alone += greedy(stepper, padded([sentence], device), max_length=limit, **IDS)
+        separate += greedy(stepper, padded([sentence], device), max_length=limit, **IDS)
         for step, count in enumerate(stepper.rows):
             rows[step] += count
-    assert is_equal(results, alone)
+    assert is_equal(results, separate)
     assert len({hypothesis.length for (hypothesis,) in results}) > 3
     assert batched.rows == [count for count in rows if count]
     limits = torch.tensor(most, device=device)
-    assert is_equal(greedy(HashStepper(11, spread=1.5), padded(SENTENCES, device), max_length=limits, **IDS), alone)
+    assert is_equal(greedy(HashStepper(11, spread=1.5), padded(SENTENCES, device), max_length=limits, **IDS), separate)
 
 
 def test_greedy_log_prob_equals_rescoring() -> None:

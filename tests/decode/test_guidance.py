@@ -87,9 +87,9 @@ def test_temperature_zero_takes_the_likeliest():
 
 
 def test_a_row_does_not_depend_on_its_batch():
-    both, alone = draw([2, 3], [7, 8], guidance=2.0), draw([3], [8], guidance=2.0)
-    assert torch.equal(both.tokens[1], alone.tokens[0])
-    assert not torch.equal(alone.tokens, draw([3], [9], guidance=2.0).tokens)
+    batch, single = draw([2, 3], [7, 8], guidance=2.0), draw([3], [8], guidance=2.0)
+    assert torch.equal(batch.tokens[1], single.tokens[0])
+    assert not torch.equal(single.tokens, draw([3], [9], guidance=2.0).tokens)
 
 
 def test_bad_arguments_are_named():

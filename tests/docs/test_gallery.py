@@ -1,4 +1,4 @@
-"""The gallery of the docs: what the command makes of a tiny run, and that what is committed is whole."""
+"""The gallery of the docs: the command for a tiny run, and the committed files."""
 
 import json
 import re
@@ -12,6 +12,7 @@ from PIL import Image
 from docs.gallery.make import main
 from docs.gallery.plan import LOOKS, PAGES
 from regard.cli.main import main as regard
+from regard.system.fingerprints import add_checksum
 from tests.recipes.toy import toy_arguments
 
 ROOT = Path(__file__).parents[2]
@@ -22,10 +23,10 @@ _TINY = (
 )
 
 
-def told(page: Path) -> dict:
-    """What a page holds, its numbers aside."""
-    (found,) = re.findall(r'<script type="application/json" id="page">(.*?)</script>', page.read_text(encoding="utf-8"))
-    return json.loads(found)
+def page_data(page: Path) -> dict:
+    """Return the JSON of a page."""
+    (text,) = re.findall(r'<script type="application/json" id="page">(.*?)</script>', page.read_text(encoding="utf-8"))
+    return json.loads(text)
 
 
 @pytest.fixture(scope="module")
@@ -35,19 +36,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_command_makes_page_picture_and_index(run, tmp_path):
+def test_the_command_writes_page_picture_and_index(run, tmp_path):
     docs = tmp_path / "docs"
     (docs / "gallery").mkdir(parents=True)
     other = docs / "gallery" / "other.html"
-    other.write_text("someone else's", encoding="utf-8")
-    # A process of its own: two Playwrights in one thread do not go together, and the viewer's tests have one.
+    other.write_text("unrelated", encoding="utf-8")
+    # Another process: Playwright can run only once per thread, and the tests of the viewer use it.
     command = [sys.executable, "-m", "docs.gallery.make", str(run), "--docs", str(docs)]
     for _ in range(2):
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=200)
-    made = sorted(path.name for path in (docs / "gallery").iterdir())
-    assert made == ["README.md", "images.html", "images.png", "other.html"]
-    assert other.read_text(encoding="utf-8") == "someone else's"
-    (capture,) = told(docs / "gallery" / "images.html")["captures"]
+    names = sorted(path.name for path in (docs / "gallery").iterdir())
+    assert names == ["README.md", "images.html", "images.png", "other.html"]
+    assert other.read_text(encoding="utf-8") == "unrelated"
+    (capture,) = page_data(docs / "gallery" / "images.html")["captures"]
     assert capture["title"] == "digits"
     assert len(capture["samples"]) == len(PAGES["images"].inputs)
     with Image.open(docs / "gallery" / "images.png") as picture:
@@ -57,13 +58,13 @@ def test_the_command_makes_page_picture_and_index(run, tmp_path):
     targets = re.findall(r"\]\((?!\.\.)([^)#\s]+)", index)
     assert "images.html" in targets
     assert [target for target in targets if not (docs / "gallery" / target).exists()] == []
-    # The machine's folders are in none of them.
+    # The files must not contain folders of this machine.
     for name in ("images.html", "images.png", "README.md"):
         assert str(tmp_path.parent).encode() not in (docs / "gallery" / name).read_bytes()
 
 
-def test_the_index_tells_a_command_that_trains_the_same_run(run, tmp_path):
-    """Read back by the command line, it goes on with the run: any other setting would be refused."""
+def test_the_index_contains_the_command_of_the_run(run, tmp_path):
+    """The command continues the run, which another setting would refuse."""
     docs = tmp_path / "docs"
     command = [sys.executable, "-m", "docs.gallery.make", str(run), "--docs", str(docs)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=200)
@@ -74,7 +75,7 @@ def test_the_index_tells_a_command_that_trains_the_same_run(run, tmp_path):
     assert regard(words) == 0
 
 
-def test_other_data_and_doubles_are_refused_before_anything_is_written(run, tmp_path):
+def test_other_data_and_duplicates_are_refused_before_anything_is_written(run, tmp_path):
     assert regard(["train", *toy_arguments(tmp_path, core="transformer", steps=2)]) == 0
     docs = tmp_path / "docs"
     with pytest.raises(SystemExit, match="no page for translate"):
@@ -84,7 +85,7 @@ def test_other_data_and_doubles_are_refused_before_anything_is_written(run, tmp_
     settings = json.loads((run / "run.json").read_text(encoding="utf-8"))
     settings["config"]["data"]["test"] = "photos"
     del settings["checksum"]
-    (listed / "run.json").write_text(json.dumps(settings), encoding="utf-8")
+    (listed / "run.json").write_text(json.dumps(add_checksum(settings)), encoding="utf-8")
     with pytest.raises(SystemExit, match=r"must use data of the package, but this one has its own \(test\)"):
         main([str(listed), "--docs", str(docs)])
     with pytest.raises(SystemExit, match="are both images"):
@@ -95,16 +96,16 @@ def test_other_data_and_doubles_are_refused_before_anything_is_written(run, tmp_
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_what_is_committed_is_whole_and_tells_no_folders(name):
+def test_committed_pages_are_complete_and_contain_no_folders(name):
     assert (GALLERY / f"{name}.png").stat().st_size < 150_000
     page = GALLERY / f"{name}.html"
     assert page.stat().st_size < 1_200_000
-    (capture,) = told(page)["captures"]
+    (capture,) = page_data(page)["captures"]
     assert len(capture["samples"]) >= len(PAGES[name].inputs)
     assert "/" not in capture["title"]
 
 
-def test_pictures_for_the_docs_are_there():
+def test_pictures_of_the_docs_exist():
     small = [ROOT / "docs" / "images" / f"look-{name}.png" for name in LOOKS]
     assert [path.name for path in small if not path.exists() or path.stat().st_size > 150_000] == []
     assert {look.page for look in LOOKS.values()} <= set(PAGES)

@@ -53,7 +53,10 @@ def outputs(engine: Engine) -> Any:
     try:
         if engine.limits.is_encoder_decoder:
             results = engine.search(SENTENCES, config=DECODE, bos=BOS, eos=EOS, pad=PAD)
-            return [[(best.tokens, best.finished, round(best.score, 3)) for best in few] for few in results]
+            return [
+                [(hypothesis.tokens, hypothesis.finished, round(hypothesis.score, 3)) for hypothesis in hypotheses]
+                for hypotheses in results
+            ]
         config = SampleConfig(length=8, temperature=0)
         return engine.generate([[5, 6], [7]], config, window=12, seeds=[1, 2], banned=[PAD, BOS])
     except UserError:

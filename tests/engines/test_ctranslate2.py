@@ -1,6 +1,7 @@
 """Converted models give the outputs of the model: tokens, scores, order, ends, limits."""
 
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -91,13 +92,11 @@ class BanBeforeSoftmax(torch.nn.Module):
 
 
 def assert_same(results: Sequence[Sequence[Hypothesis]], expected: Sequence[Sequence[Hypothesis]]) -> None:
-    assert [[hypothesis.tokens for hypothesis in few] for few in results] == [
-        [hypothesis.tokens for hypothesis in few] for few in expected
-    ]
-    assert [[hypothesis.finished for hypothesis in few] for few in results] == [
-        [hypothesis.finished for hypothesis in few] for few in expected
-    ]
-    pairs = [(a, b) for few, many in zip(results, expected, strict=True) for a, b in zip(few, many, strict=True)]
+    for name in ("tokens", "finished"):
+        assert [[getattr(hypothesis, name) for hypothesis in hypotheses] for hypotheses in results] == [
+            [getattr(hypothesis, name) for hypothesis in hypotheses] for hypotheses in expected
+        ]
+    pairs = zip(itertools.chain(*results), itertools.chain(*expected), strict=True)
     # Sums of at most 60 float32 log-probabilities, whose logits are a few hundred roundings away from each other.
     for hypothesis, other in pairs:
         assert hypothesis.log_prob == pytest.approx(other.log_prob, rel=1e-5, abs=1e-4)
@@ -110,7 +109,7 @@ def test_every_kind_of_transformer_gives_the_outputs_of_torch(name: str) -> None
     config = DecodeConfig(beam=3, n_best=3, max_ratio=1.5, max_extra=6)
     results = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
     assert_same(results, search(BanBeforeSoftmax(model), sentences(), config=config, **SPECIAL))
-    assert len({hypothesis.length for few in results for hypothesis in few}) > 3
+    assert len({hypothesis.length for hypotheses in results for hypothesis in hypotheses}) > 3
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0, 2.0])
@@ -131,7 +130,7 @@ def test_each_sentence_has_its_own_limit() -> None:
         config = DecodeConfig(beam=beam, n_best=beam, max_ratio=1.0, max_extra=0)
         results = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
         assert_same(results, search(BanBeforeSoftmax(model), sentences(), config=config, **SPECIAL))
-        cut = [few[0] for few in results if not few[0].finished]
+        cut = [hypotheses[0] for hypotheses in results if not hypotheses[0].finished]
         assert len({hypothesis.length for hypothesis in cut}) > 3
 
 
@@ -186,7 +185,7 @@ def test_greedy_tokens_are_those_of_torch_and_scores_exclude_banned_ids() -> Non
     config = DecodeConfig(beam=1, max_extra=5, length_penalty=0)
     results = prepare("ctranslate2", model).search(sentences(), config=config, **SPECIAL)
     expected = search(model, sentences(), config=config, **SPECIAL)
-    assert [few[0].tokens for few in results] == [few[0].tokens for few in expected]
+    assert [hypotheses[0].tokens for hypotheses in results] == [hypotheses[0].tokens for hypotheses in expected]
     # Of an output of one token: log(p / (1 - p(banned))) = log p - log(1 - p(banned)).
     one_token = DecodeConfig(beam=1, max_ratio=0, max_extra=1)
     (score,), (own,) = (
@@ -233,8 +232,8 @@ def test_samples_follow_the_seed_and_the_distribution() -> None:
     config = SampleConfig(length=20)
     options: dict[str, Any] = {"window": 8, "banned": BANNED}
     prompts = [[5, 6, 7], [8]]
-    first, again, other = (engine.generate(prompts, config, seeds=[seed, 7], **options) for seed in (1, 1, 2))
-    assert first == again != other
+    first, repeated, other = (engine.generate(prompts, config, seeds=[seed, 7], **options) for seed in (1, 1, 2))
+    assert first == repeated != other
     state = model.begin(1)
     for token in (5, 6):
         logits, state = model.step(torch.tensor([token]), state)
@@ -273,8 +272,8 @@ def test_int8_is_close_to_float32() -> None:
     code = "import json; from tests.engines.test_ctranslate2 import int8_scores; print(json.dumps(int8_scores()))"
     command = [sys.executable, "-c", code]
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, check=True, capture_output=True, cwd=root, env=os.environ | {"CT2_USE_MKL": "1"})
-    scores = json.loads(done.stdout)
+    process = subprocess.run(command, check=True, capture_output=True, cwd=root, env=os.environ | {"CT2_USE_MKL": "1"})
+    scores = json.loads(process.stdout)
     # Rows of weights have 127 steps to their largest entry; two layers of that move a score by some hundredths.
     assert all(not is_same or score == pytest.approx(exact, abs=0.5) for is_same, score, exact in scores)
     assert sum(is_same for is_same, _, _ in scores) > 0.9 * len(scores)

@@ -31,7 +31,7 @@ from tests.engines.small import SMALL, Change, encoder_decoder, language_model, 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")  # thousands of small models
 
 
-class Louder:
+class ScaledOutput:
     """Class whose call differs from the one it inherits."""
 
     def __call__(self, *inputs: Any) -> Any:
@@ -44,7 +44,7 @@ def derive(module: nn.Module) -> None:
 
 
 def override(module: nn.Module) -> None:
-    module.__class__ = type("Overridden", (Louder, type(module)), {})
+    module.__class__ = type("Overridden", (ScaledOutput, type(module)), {})
 
 
 def patch(module: nn.Module) -> None:
@@ -82,13 +82,13 @@ MODELS = [
 
 @pytest.mark.parametrize("make", MODELS)
 def test_any_change_of_a_module_is_refused_by_name(make) -> None:
-    for change, work in CHANGES.items():
+    for change, apply in CHANGES.items():
         for name, _ in make().named_modules():
             model = make()
             module = model.get_submodule(name)
             if isinstance(module, DistanceBias) and change == "another parameter":
                 continue  # a bias is copied and run as it is
-            work(module)
+            apply(module)
             reason = refusal_reason("compiled", model)
             assert reason is not None, (change, name)
             assert name in reason

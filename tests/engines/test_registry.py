@@ -110,7 +110,9 @@ def test_run_has_the_same_outputs_with_the_compiled_engine_and_any_beam(run: Pat
     for options in ({"beam": 1}, {"n_best": 3}, {"beam": 4, "length_penalty": 0.0}):
         actual, expected = compiled.predict(SOURCES[:6], **options), reference.predict(SOURCES[:6], **options)
         if "n_best" in options:
-            actual, expected = ([[best.text for best in few] for few in results] for results in (actual, expected))
+            actual, expected = (
+                [[best.text for best in hypotheses] for hypotheses in results] for results in (actual, expected)
+            )
         assert actual == expected
     assert compiled.evaluate()["bleu"] == reference.evaluate()["bleu"]
 

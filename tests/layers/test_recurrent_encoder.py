@@ -138,8 +138,8 @@ def test_dropout_is_between_layers_and_in_training_only():
 
 @pytest.mark.parametrize("cell", THEIRS)
 def test_lstm_starts_with_an_open_forget_gate(cell):
-    run = RecurrentEncoder(INPUT, HIDDEN, cell=cell, layers=2).run
-    biases = [bias.detach().view(-1, HIDDEN // 2).sum(1) for name, bias in run.named_parameters() if "bias" in name]
+    rnn = RecurrentEncoder(INPUT, HIDDEN, cell=cell, layers=2).rnn
+    biases = [bias.detach().view(-1, HIDDEN // 2).sum(1) for name, bias in rnn.named_parameters() if "bias" in name]
     total = torch.stack(biases).sum(0)
     reference = torch.zeros_like(total)
     if cell == "lstm":

@@ -1,4 +1,4 @@
-"""Alignments, which plots take: heads have names, sizes match, numbers are numbers."""
+"""Input of alignment figures: names of heads, matching sizes, finite weights."""
 
 import pytest
 import torch
@@ -9,9 +9,9 @@ from tests.helpers import close
 
 def test_alignment_names_its_heads_and_averages_them():
     weights = torch.rand(3, 2, 5)
-    one = Alignment(source=list("abcde"), target=["x", "y"], weights=weights)
-    assert list(one.head_names) == ["head 1", "head 2", "head 3"]
-    close(one.mean(), weights.sum(0) / 3)
+    alignment = Alignment(source=list("abcde"), target=["x", "y"], weights=weights)
+    assert list(alignment.head_names) == ["head 1", "head 2", "head 3"]
+    close(alignment.mean(), weights.sum(0) / 3)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Captures: what was read on the way to each answer, with labels, whatever the search did."""
+"""Captures of searches: weights, labels and steps of each output."""
 
 import pytest
 import torch
@@ -23,11 +23,11 @@ def padded(rows: list[list[int]]) -> Padded:
     return Padded(items, torch.tensor([len(row) for row in rows]))
 
 
-def led(model, source: list[int], said: list[int], kind: str) -> list[torch.Tensor]:
-    """What the steps of one answer read of the source when the model is led through it alone, a layer each."""
+def forced_weights(model, source: list[int], tokens: list[int], kind: str) -> list[torch.Tensor]:
+    """Return the cross-attention weights of one output with teacher forcing, one tensor per layer."""
     with record_weights(model) as maps, torch.no_grad():
-        model(padded([source]), padded([[BOS, *said]]))
-    if kind == "recurrent":  # the first of its reads comes before the first step
+        model(padded([source]), padded([[BOS, *tokens]]))
+    if kind == "recurrent":  # the first read is before the first step
         return [torch.cat([call[0] for call in maps["core.read"][1:]])[None]]
     return [maps[name][0][0] for name in maps.names if name.endswith("cross.read")]
 
@@ -39,68 +39,73 @@ def test_each_output_has_the_weights_of_its_own_path(core, beam, n_best):
     capture = capture_search(model, SENTENCES, beam=beam, n_best=n_best)
     config = DecodeConfig(beam=beam, n_best=n_best, max_length=8)
     expected = search(model, SENTENCES, config=config, bos=BOS, eos=EOS, pad=PAD)
-    pairs = [(source, one) for source, found in zip(SENTENCES, expected, strict=True) for one in found]
+    pairs = [(source, hypothesis) for source, group in zip(SENTENCES, expected, strict=True) for hypothesis in group]
     assert len(capture) == len(pairs)
-    for seen, (source, hypothesis) in zip(capture, pairs, strict=True):
-        said = [*hypothesis.tokens, *([EOS] if hypothesis.finished else [])]
-        assert list(seen.sample.output_ids) == said
-        assert seen.sample.axes["output"].labels == tuple(map(label, said))
-        maps = seen.find(CROSS[core], name=None)
-        maps = [one for one in maps if one.queries == "output"]
-        layers = led(model, source, said, CROSS[core])
+    for sample_maps, (source, hypothesis) in zip(capture, pairs, strict=True):
+        tokens = [*hypothesis.tokens, *([EOS] if hypothesis.finished else [])]
+        assert list(sample_maps.sample.output_ids) == tokens
+        assert sample_maps.sample.axes["output"].labels == tuple(map(label, tokens))
+        maps = sample_maps.find(CROSS[core], name=None)
+        maps = [attention_map for attention_map in maps if attention_map.queries == "output"]
+        layers = forced_weights(model, source, tokens, CROSS[core])
         assert len(maps) == len(layers)
-        for one, weights in zip(maps, layers, strict=True):
-            torch.testing.assert_close(one.weights, weights, atol=1e-5, rtol=0)
-            assert one.keys == "source"
-            assert len(seen.keys(one)) == len(source)
+        for attention_map, weights in zip(maps, layers, strict=True):
+            torch.testing.assert_close(attention_map.weights, weights, atol=1e-5, rtol=0)
+            assert attention_map.keys == "source"
+            assert len(sample_maps.keys(attention_map)) == len(source)
 
 
 def test_outputs_with_different_paths_have_different_weights():
-    """With several beams some step must read in another row than the first, or the test above tells nothing."""
-    moved = []
+    """With beams, some output must continue a hypothesis that is not the first, or the test above is trivial."""
+    prefix_flags = []
     for seed in range(4):
         model = small(seed=seed)
         capture = capture_search(model, SENTENCES, beam=4, n_best=3)
-        for seen in capture:
-            moved.append([beam.is_prefix for step in seen.sample.steps for beam in step.beams])
-    assert any(not row[0] for row in moved if row)
+        for sample_maps in capture:
+            prefix_flags.append([beam.is_prefix for step in sample_maps.sample.steps for beam in step.beams])
+    assert any(not row[0] for row in prefix_flags if row)
 
 
 def test_decoder_self_attention_is_a_triangle_over_the_decoder_input():
-    (seen, *_) = capture_search(small(), SENTENCES, beam=3)
-    one = seen.find("decoder self", layer=2)[0]
-    assert (one.queries, one.keys) == ("output", "decoder input")
-    assert seen.keys(one).labels == ("begin", *seen.queries(one).labels[:-1])
-    assert not one.weights.triu(1).any()
-    torch.testing.assert_close(one.weights.sum(-1), torch.ones(one.weights.shape[:-1]))
+    (sample_maps, *_) = capture_search(small(), SENTENCES, beam=3)
+    attention_map = sample_maps.find("decoder self", layer=2)[0]
+    assert (attention_map.queries, attention_map.keys) == ("output", "decoder input")
+    assert sample_maps.keys(attention_map).labels == ("begin", *sample_maps.queries(attention_map).labels[:-1])
+    assert not attention_map.weights.triu(1).any()
+    torch.testing.assert_close(attention_map.weights.sum(-1), torch.ones(attention_map.weights.shape[:-1]))
 
 
 def test_steps_have_the_probabilities_of_the_output_and_of_the_beams():
     model = small()
-    (seen,) = capture_search(model, [SENTENCES[0]], beam=3)
+    (sample_maps,) = capture_search(model, [SENTENCES[0]], beam=3)
     with torch.no_grad():
-        scores = model(padded([SENTENCES[0]]), padded([[BOS, *seen.sample.output_ids]]))[0].log_softmax(-1)
+        scores = model(padded([SENTENCES[0]]), padded([[BOS, *sample_maps.sample.output_ids]]))[0].log_softmax(-1)
     total = 0.0
-    for step, token, row in zip(seen.sample.steps, seen.sample.output_ids, scores, strict=True):
+    for step, token, row in zip(sample_maps.sample.steps, sample_maps.sample.output_ids, scores, strict=True):
         assert step.token == label(token)
         assert step.probability == pytest.approx(float(row[token].exp()), abs=1e-5)
-        likeliest = [one.probability for one in step.alternatives]
-        assert likeliest == sorted(likeliest, reverse=True)
-        assert likeliest[0] == pytest.approx(float(row[[1, *range(3, 9)]].max().exp()), abs=1e-5)
+        probabilities = [alternative.probability for alternative in step.alternatives]
+        assert probabilities == sorted(probabilities, reverse=True)
+        assert probabilities[0] == pytest.approx(float(row[[1, *range(3, 9)]].max().exp()), abs=1e-5)
         total += float(row[token])
-        chosen = [beam for beam in step.beams if beam.is_prefix]
-        if chosen:
-            assert chosen[0].score == pytest.approx(total, abs=1e-4)
-            assert chosen[0].text == " ".join(map(label, seen.sample.output_ids[: seen.sample.steps.index(step) + 1]))
-    assert sum(any(beam.is_prefix for beam in step.beams) for step in seen.sample.steps) == len(seen.sample.steps) - 1
+        prefixes = [beam for beam in step.beams if beam.is_prefix]
+        if prefixes:
+            assert prefixes[0].score == pytest.approx(total, abs=1e-4)
+            assert prefixes[0].text == " ".join(
+                map(label, sample_maps.sample.output_ids[: sample_maps.sample.steps.index(step) + 1])
+            )
+    assert (
+        sum(any(beam.is_prefix for beam in step.beams) for step in sample_maps.sample.steps)
+        == len(sample_maps.sample.steps) - 1
+    )
 
 
 def test_beams_belong_to_their_own_sentence():
     model = small()
     together = capture_search(model, SENTENCES, beam=3)
-    for seen, sentence in zip(together, SENTENCES, strict=True):
+    for sample_maps, sentence in zip(together, SENTENCES, strict=True):
         (alone,) = capture_search(model, [sentence], beam=3)
-        for step, other in zip(seen.sample.steps, alone.sample.steps, strict=True):
+        for step, other in zip(sample_maps.sample.steps, alone.sample.steps, strict=True):
             assert [(beam.text, beam.is_prefix) for beam in step.beams] == [
                 (beam.text, beam.is_prefix) for beam in other.beams
             ]
@@ -112,7 +117,7 @@ def test_outputs_of_consecutive_batches_stay_together():
         for sentence in SENTENCES[:2]:
             with span(lambda sentence=sentence: samples([sentence])):
                 search(model, [sentence], config=config, bos=BOS, eos=EOS, pad=PAD)
-    sources = [seen.sample.axes["source"].labels for seen in capture]
+    sources = [sample_maps.sample.axes["source"].labels for sample_maps in capture]
     assert sources == [tuple(f"s{number}" for number in SENTENCES[i]) for i in (0, 0, 1, 1)]
 
 
@@ -129,12 +134,12 @@ def test_calls_after_a_span_are_another_sample():
 
 
 def test_greedy_search_has_no_beams_but_alternatives():
-    (seen,) = capture_search(small(), [SENTENCES[0]])
-    assert all(not step.beams and step.alternatives[0].token == step.token for step in seen.sample.steps)
+    (sample_maps,) = capture_search(small(), [SENTENCES[0]])
+    assert all(not step.beams and step.alternatives[0].token == step.token for step in sample_maps.sample.steps)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_recording_a_search_changes_nothing(beam):
+def test_recording_a_search_does_not_change_it(beam):
     model, config = small(), DecodeConfig(beam=beam, max_length=8)
     without = search(model, SENTENCES, config=config, bos=BOS, eos=EOS, pad=PAD)
     with record(model):
@@ -145,29 +150,29 @@ def test_recording_a_search_changes_nothing(beam):
 def test_streamed_tokens_are_traced_without_outputs():
     model = small()
     with record(model, samples=samples([SENTENCES[0]])) as capture:
-        produced = [one.token for (one,) in stream(model, padded([SENTENCES[0]]), bos=BOS, eos=EOS, max_length=5)]
-    (seen,) = capture
-    assert seen.find("cross", layer=1)[0].weights.shape == (2, len(produced), 5)
-    assert seen.sample.title == samples([SENTENCES[0]])[0].title
+        tokens = [step.token for (step,) in stream(model, padded([SENTENCES[0]]), bos=BOS, eos=EOS, max_length=5)]
+    (sample_maps,) = capture
+    assert sample_maps.find("cross", layer=1)[0].weights.shape == (2, len(tokens), 5)
+    assert sample_maps.sample.title == samples([SENTENCES[0]])[0].title
 
 
 def test_a_bare_module_has_numbered_entries():
     model = small()
     with record(model) as capture, torch.no_grad():
         model(padded(SENTENCES), padded([[BOS, 4, 5], [BOS, 4, 5], [BOS, 6], [BOS, 7]]))
-    assert [seen.sample.title for seen in capture] == ["row 1", "row 2", "row 3", "row 4"]
-    one = capture[2].find("cross", layer=1)[0]
-    assert capture[2].keys(one).labels == tuple(str(number) for number in range(7))
-    assert torch.equal(one.weights, capture.recording["core.decoder.0.cross.read"][0][2])
+    assert [sample_maps.sample.title for sample_maps in capture] == ["row 1", "row 2", "row 3", "row 4"]
+    attention_map = capture[2].find("cross", layer=1)[0]
+    assert capture[2].keys(attention_map).labels == tuple(str(number) for number in range(7))
+    assert torch.equal(attention_map.weights, capture.recording["core.decoder.0.cross.read"][0][2])
 
 
-def test_labels_may_be_given_for_a_bare_module():
+def test_samples_label_a_bare_module():
     model = small()
-    named = [Sample(title="one", axes={"source": Axis(labels=("a", "b", "c"))})]
+    named = [Sample(title="first", axes={"source": Axis(labels=("a", "b", "c"))})]
     with record(model, samples=named) as capture, torch.no_grad():
         model(padded([[4, 5, 3]]), padded([[BOS, 4, 5]]))
-    (seen,) = capture
-    assert seen.keys(seen.find("encoder self", layer=1)[0]).labels == ("a", "b", "c")
+    (sample_maps,) = capture
+    assert sample_maps.keys(sample_maps.find("encoder self", layer=1)[0]).labels == ("a", "b", "c")
 
 
 def test_two_calls_of_a_model_are_two_maps_of_a_sample():
@@ -176,26 +181,28 @@ def test_two_calls_of_a_model_are_two_maps_of_a_sample():
         for length in (3, 5):
             model(padded([[4] * length]), padded([[BOS, 4, 5]]))
     maps = capture[0].find("cross", layer=1)
-    assert [one.name.rpartition(", ")[2] for one in maps] == ["core.decoder.0.cross.read", "call 2"]
-    assert [one.weights.shape[-1] for one in maps] == [3, 5]
+    assert [attention_map.name.rpartition(", ")[2] for attention_map in maps] == ["core.decoder.0.cross.read", "call 2"]
+    assert [attention_map.weights.shape[-1] for attention_map in maps] == [3, 5]
 
 
-def test_a_part_of_heads_and_layers():
+def test_selected_heads_and_layers_are_recorded():
     capture = capture_search(small(), SENTENCES[:1], heads=[1], only=lambda name: "cross" in name)
     maps = capture[0].maps
-    assert [(one.kind, one.heads) for one in maps] == [("cross", ("head 2",))] * 2
+    assert [(attention_map.kind, attention_map.heads) for attention_map in maps] == [("cross", ("head 2",))] * 2
     whole = capture_search(small(), SENTENCES[:1])[0].find("cross")
-    assert all(torch.equal(part.weights[0], one.weights[1]) for part, one in zip(maps, whole, strict=True))
+    assert all(
+        torch.equal(part.weights[0], attention_map.weights[1]) for part, attention_map in zip(maps, whole, strict=True)
+    )
 
 
-def test_some_steps_are_the_rows_of_those_steps():
+def test_selected_steps_are_the_rows_of_these_steps():
     model = small()
     whole = capture_search(model, SENTENCES[:1])[0].find("cross", layer=1)[0].weights
-    (seen,) = capture_search(model, SENTENCES[:1], steps=[0, 2], only=lambda name: "cross" in name)
-    one = seen.find("cross", layer=1)[0]
-    said = seen.sample.axes["output"].labels
-    assert seen.queries(one).labels == (said[0], said[2])
-    assert torch.equal(one.weights, whole[:, [0, 2]])
+    (sample_maps,) = capture_search(model, SENTENCES[:1], steps=[0, 2], only=lambda name: "cross" in name)
+    attention_map = sample_maps.find("cross", layer=1)[0]
+    labels = sample_maps.sample.axes["output"].labels
+    assert sample_maps.queries(attention_map).labels == (labels[0], labels[2])
+    assert torch.equal(attention_map.weights, whole[:, [0, 2]])
 
 
 def test_rows_cannot_be_selected_in_a_search_that_moves_them():
@@ -222,14 +229,14 @@ def test_a_capture_accessed_early_is_incomplete():
 
 
 def test_samples_share_only_maps_of_the_same_source():
-    """Answers to one input share what was read of it, and nothing else does."""
+    """Outputs of one input share its encoder maps, and no others."""
     capture = capture_search(small(), SENTENCES, beam=4, n_best=2)
     numbers: dict[str, torch.Tensor] = {}
-    for seen in capture:
-        for one in seen.maps:
-            known = numbers.setdefault(one.key, one.weights)
-            assert torch.equal(known, one.weights)
-    assert len(numbers) == 4 * 2 + 8 * 4  # encoders of four inputs; two decoder reads a layer of eight answers
+    for sample_maps in capture:
+        for attention_map in sample_maps.maps:
+            expected = numbers.setdefault(attention_map.key, attention_map.weights)
+            assert torch.equal(expected, attention_map.weights)
+    assert len(numbers) == 4 * 2 + 8 * 4  # encoder maps of four inputs; two decoder maps per layer of eight outputs
 
 
 def test_a_capture_of_a_folder_has_numbers_for_labels(tmp_path):

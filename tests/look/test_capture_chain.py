@@ -1,4 +1,4 @@
-"""Captures of cores that read their own past: a row for each item, over those before it, in the order of reading."""
+"""Captures of recurrent self-attention: one row per item, over the items before it, in the order of reading."""
 
 import pytest
 import torch
@@ -40,29 +40,32 @@ def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
     model = language_model(cell)
     with record(model) as capture, span(lambda: [token_sample()]):
         trace_tokens(model, IDS, banned=[0])
-    (seen,) = capture
+    (sample_maps,) = capture
     with torch.no_grad():
         logits = model(torch.tensor([IDS]))[0]
-    assert seen.sample.axes["decoder input"].labels == tuple(labels_of(IDS))
+    assert sample_maps.sample.axes["decoder input"].labels == tuple(labels_of(IDS))
     expected = [*IDS[1:], 1 + int(logits[-1, 1:].argmax())]
-    assert list(seen.sample.output_ids) == expected
-    for t, step in enumerate(seen.sample.steps):
+    assert list(sample_maps.sample.output_ids) == expected
+    for t, step in enumerate(sample_maps.sample.steps):
         assert step.token == labels_of([expected[t]])[0]
         assert step.probability == pytest.approx(float(logits[t].softmax(-1)[expected[t]]), abs=1e-6)
         assert step.alternatives[0].probability == pytest.approx(float(logits[t].softmax(-1).max()), abs=1e-6)
-    assert [(one.kind, one.layer, one.direction, one.queries) for one in seen.maps] == [
+    assert [
+        (attention_map.kind, attention_map.layer, attention_map.direction, attention_map.queries)
+        for attention_map in sample_maps.maps
+    ] == [
         ("chain", 1, "", "decoder input"),
         ("chain", 2, "", "decoder input"),
     ]
     with record_weights(model) as maps, torch.no_grad():
         model(torch.tensor([IDS]))
-    own = int(cell == "rnn")  # whose read comes when the word's state is made
-    for one in seen.maps:
-        (weights,) = one.weights
+    offset = int(cell == "rnn")  # reads when the state of the item is computed
+    for attention_map in sample_maps.maps:
+        (weights,) = attention_map.weights
         assert weights.shape == (4, 4)
-        assert not weights.triu(own).any()
-        close(weights.sum(1), torch.tensor([float(own), 1, 1, 1]))
-        for call, row in zip(maps[one.name], weights[1 - own :], strict=True):
+        assert not weights.triu(offset).any()
+        close(weights.sum(1), torch.tensor([float(offset), 1, 1, 1]))
+        for call, row in zip(maps[attention_map.name], weights[1 - offset :], strict=True):
             close(row[: call.shape[-1]], call[0, 0])
 
 
@@ -73,15 +76,15 @@ def test_sampled_tokens_follow_the_prompt_in_the_capture(cell):
     with record(model) as capture, span(lambda: [token_sample()]):
         tokens = list(sample(model, IDS, SampleConfig(length=3), **settings))
     assert tokens == without
-    (seen,) = capture
-    assert list(seen.sample.output_ids) == [*IDS[1:], *tokens]
-    assert seen.sample.axes["decoder input"].labels == tuple(labels_of([*IDS, *tokens[:-1]]))
-    (again,) = followed(model, [*IDS, *tokens[:-1]])
-    for one, other in zip(seen.maps, again.maps, strict=True):
-        close(one.weights, other.weights)
+    (sample_maps,) = capture
+    assert list(sample_maps.sample.output_ids) == [*IDS[1:], *tokens]
+    assert sample_maps.sample.axes["decoder input"].labels == tuple(labels_of([*IDS, *tokens[:-1]]))
+    (again,) = traced(model, [*IDS, *tokens[:-1]])
+    for attention_map, other in zip(sample_maps.maps, again.maps, strict=True):
+        close(attention_map.weights, other.weights)
 
 
-def followed(model, ids):
+def traced(model, ids):
     with record(model) as capture, span(lambda: [token_sample()]):
         trace_tokens(model, ids, banned=[])
     return capture
@@ -116,18 +119,20 @@ def test_encoder_has_a_chain_for_each_direction(cell):
     model = classifier(cell)
     with record(model, samples=of_source(IDS)) as capture, torch.no_grad():
         model(pad([IDS]))
-    found = capture[0].find("chain")
-    assert [(one.layer, one.direction) for one in found] == [
-        (layer, end) for layer in (1, 2) for end in ("backward", "forward")
+    chains = capture[0].find("chain")
+    assert [(attention_map.layer, attention_map.direction) for attention_map in chains] == [
+        (layer, direction) for layer in (1, 2) for direction in ("backward", "forward")
     ]
-    for one in found:
+    for attention_map in chains:
         shown = tuple(labels_of(IDS))
-        assert capture[0].keys(one).labels == (shown[::-1] if one.direction == "backward" else shown)
-        steps = capture.recording.steps(one.name)[0]
-        own = int(cell == "rnn")
-        close(one.weights[0, 1 - own :, : steps.shape[-1]], steps)
-        assert not one.weights.triu(own).any()
-        close(one.weights[0].sum(1), torch.tensor([float(own), 1, 1, 1]))
+        assert capture[0].keys(attention_map).labels == (
+            shown[::-1] if attention_map.direction == "backward" else shown
+        )
+        steps = capture.recording.steps(attention_map.name)[0]
+        offset = int(cell == "rnn")
+        close(attention_map.weights[0, 1 - offset :, : steps.shape[-1]], steps)
+        assert not attention_map.weights.triu(offset).any()
+        close(attention_map.weights[0].sum(1), torch.tensor([float(offset), 1, 1, 1]))
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
@@ -135,48 +140,52 @@ def test_chains_of_a_batch_are_those_of_one_text_at_a_time(cell):
     model, rows = classifier(cell), [IDS, [7, 8], [1, 2, 3, 4, 5, 6], [9]]
     with record(model, samples=of_source(*rows)) as capture, torch.no_grad():
         model(pad(rows))
-    for seen, row in zip(capture, rows, strict=True):
+    for sample_maps, row in zip(capture, rows, strict=True):
         with record(model, samples=of_source(row)) as alone, torch.no_grad():
             model(pad([row]))
-        expected = {one.name: one for one in alone[0].maps}
-        for one in seen.maps:
-            assert one.weights.shape[-1] == len(row)
-            if one.name in expected:  # a single item has no past, so that an lstm reads nothing at all
-                close(one.weights, expected[one.name].weights)
+        expected = {attention_map.name: attention_map for attention_map in alone[0].maps}
+        for attention_map in sample_maps.maps:
+            assert attention_map.weights.shape[-1] == len(row)
+            if attention_map.name in expected:  # a single item has no past: an LSTM makes no read
+                close(attention_map.weights, expected[attention_map.name].weights)
             else:
-                assert not one.weights.any()
+                assert not attention_map.weights.any()
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 @pytest.mark.parametrize("beam", [1, 3])
 def test_past_of_a_decoder_begins_with_the_encoder_state(cell, beam):
     model = model_of(CORES[cell])
-    for seen, source in zip(capture_sources(model, SOURCES, beam=beam), SOURCES, strict=True):
-        target = output_ids_of(seen)
-        wanted = step_weights(model, source, target)
-        chains = [one for one in seen.find("chain") if not one.direction]
-        assert [one.layer for one in chains] == [1, 2]
-        for one in chains:
-            assert seen.queries(one).labels == seen.keys(one).labels == ("start", *seen.sample.axes["decoder input"].labels)
-            steps = wanted[one.name]
-            assert not one.weights[0, 0].any()
-            close(one.weights[0, 1:, : steps.shape[-1]], steps)
-            assert not one.weights.triu(int(cell == "rnn")).any()
-            close(one.weights[0, 1:].sum(-1), torch.ones(len(target)))
+    for sample_maps, source in zip(capture_sources(model, SOURCES, beam=beam), SOURCES, strict=True):
+        target = output_ids_of(sample_maps)
+        expected = step_weights(model, source, target)
+        chains = [attention_map for attention_map in sample_maps.find("chain") if not attention_map.direction]
+        assert [attention_map.layer for attention_map in chains] == [1, 2]
+        for attention_map in chains:
+            assert (
+                sample_maps.queries(attention_map).labels
+                == sample_maps.keys(attention_map).labels
+                == ("start", *sample_maps.sample.axes["decoder input"].labels)
+            )
+            steps = expected[attention_map.name]
+            assert not attention_map.weights[0, 0].any()
+            close(attention_map.weights[0, 1:, : steps.shape[-1]], steps)
+            assert not attention_map.weights.triu(int(cell == "rnn")).any()
+            close(attention_map.weights[0, 1:].sum(-1), torch.ones(len(target)))
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 def test_a_set_has_no_past(cell):
-    """Each query of a set is the first of a row of its own: nothing is shown of reads of a single state."""
+    """Each query of a set is the first item of its own row: reads of a single state are left out."""
     torch.manual_seed(1)
     core = SelfAttentiveConfig(width=6, hidden=8, attention_hidden=3, self_attention_hidden=5, cell=cell)
     reads = ImageReader((3, 8, 8), 6, downsampling_layers=2)
     model = build_detector(DetectorConfig(core=core, num_queries=3), reads, num_classes=2, axes=2).eval()
-    given = [Sample(axes={"source": Axis.from_count(4), "queries": Axis.from_count(3)}) for _ in range(2)]
-    with record(model, samples=given) as capture, torch.no_grad():
+    samples = [Sample(axes={"source": Axis.from_count(4), "queries": Axis.from_count(3)}) for _ in range(2)]
+    with record(model, samples=samples) as capture, torch.no_grad():
         model(torch.rand(2, 3, 8, 8))
-    for seen in capture:
-        assert {one.direction for one in seen.find("chain")} == {"forward", "backward"}
-        (one,) = seen.find("recurrent")
-        assert (one.queries, one.keys) == ("queries", "source")
-        close(one.weights.sum(-1), torch.ones(1, 3))
+    for sample_maps in capture:
+        assert {attention_map.direction for attention_map in sample_maps.find("chain")} == {"forward", "backward"}
+        (attention_map,) = sample_maps.find("recurrent")
+        assert (attention_map.queries, attention_map.keys) == ("queries", "source")
+        close(attention_map.weights.sum(-1), torch.ones(1, 3))

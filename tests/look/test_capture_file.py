@@ -25,17 +25,17 @@ def saved(capture: Capture, tmp_path: Path) -> Path:
 
 
 def raw(path: Path, text: str) -> None:
-    """Put a text where the index is."""
+    """Replace the index in a header by a text."""
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
     header["__metadata__"]["index"] = text
-    told = json.dumps(header).encode()
-    path.write_bytes(len(told).to_bytes(8, "little") + told + content[8 + length :])
+    new_header = json.dumps(header).encode()
+    path.write_bytes(len(new_header).to_bytes(8, "little") + new_header + content[8 + length :])
 
 
 def changed(path: Path, change) -> None:
-    """Rewrite a file's header."""
+    """Change the header of a file."""
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
@@ -54,10 +54,10 @@ def test_saved_capture_is_restored(capture, tmp_path, dtype):
     for before, after in zip(capture, opened, strict=True):
         assert after.sample.axes == before.sample.axes
         assert (after.sample.title, after.sample.steps) == (before.sample.title, before.sample.steps)
-        for one, other in zip(before.maps, after.maps, strict=True):
-            assert torch.equal(other.weights, one.weights.to(dtype))
-            named = ("key", "name", "kind", "layer", "direction", "measure", "queries", "keys", "heads", "facts")
-            assert all(getattr(one, name) == getattr(other, name) for name in named)
+        for old_map, new_map in zip(before.maps, after.maps, strict=True):
+            assert torch.equal(new_map.weights, old_map.weights.to(dtype))
+            names = ("key", "name", "kind", "layer", "direction", "measure", "queries", "keys", "heads", "facts")
+            assert all(getattr(old_map, name) == getattr(new_map, name) for name in names)
 
 
 def test_half_precision_halves_the_numbers(capture, tmp_path):
@@ -65,8 +65,13 @@ def test_half_precision_halves_the_numbers(capture, tmp_path):
         capture.save(tmp_path / f"{dtype}.safetensors", dtype=dtype).stat().st_size
         for dtype in (torch.float16, torch.float32)
     ]
-    count = sum(value.numel() for value in {one.key: one.weights for seen in capture for one in seen.maps}.values())
-    assert abs(sizes[1] - sizes[0] - 2 * count) < 100  # a header of as many letters, within a few
+    count = sum(
+        value.numel()
+        for value in {
+            attention_map.key: attention_map.weights for sample_maps in capture for attention_map in sample_maps.maps
+        }.values()
+    )
+    assert abs(sizes[1] - sizes[0] - 2 * count) < 100  # headers differ by a few characters
 
 
 def test_pictures_are_restored(tmp_path):
@@ -80,20 +85,25 @@ def test_pictures_are_restored(tmp_path):
         ),
         "plane": Plane(tracks=(Track(label="p", history=((0.0, 1.5),), future=()),)),
     }
-    axes = {"q": Axis.grid(1, 2, picture="image"), "k": Axis(labels=("x",), kind="track", picture="plane", places=((0.0,),))}
-    one = AttentionMap(
+    axes = {
+        "q": Axis.grid(1, 2, picture="image"),
+        "k": Axis(labels=("x",), kind="track", picture="plane", places=((0.0,),)),
+    }
+    attention_map = AttentionMap(
         key="k", name="r", kind="other", layer=1, queries="q", keys="k", heads=("",), load=lambda _: torch.ones(2, 1)
     )
     capture = Capture(
-        lambda: [SampleMaps(sample=Sample(title="t", axes=axes, pictures=pictures), maps=(one,))], title="t", model="m"
+        lambda: [SampleMaps(sample=Sample(title="t", axes=axes, pictures=pictures), maps=(attention_map,))],
+        title="t",
+        model="m",
     )
-    found = Capture.open(capture.save(tmp_path / "a.safetensors"))[0].sample
-    assert found.axes == axes
-    assert np.array_equal(found.pictures["image"].pixels, pictures["image"].pixels)
-    assert found.pictures["image"].boxes == pictures["image"].boxes
-    assert np.array_equal(found.pictures["sound"].bands, pictures["sound"].bands)
-    assert found.pictures["sound"].events == pictures["sound"].events
-    assert found.pictures["plane"] == pictures["plane"]
+    sample = Capture.open(capture.save(tmp_path / "a.safetensors"))[0].sample
+    assert sample.axes == axes
+    assert np.array_equal(sample.pictures["image"].pixels, pictures["image"].pixels)
+    assert sample.pictures["image"].boxes == pictures["image"].boxes
+    assert np.array_equal(sample.pictures["sound"].bands, pictures["sound"].bands)
+    assert sample.pictures["sound"].events == pictures["sound"].events
+    assert sample.pictures["plane"] == pictures["plane"]
 
 
 def test_nothing_is_overwritten_by_default(capture, saved):
@@ -149,7 +159,10 @@ def _of_map(**values):
             "the picture of the axis 'source' must be one of the sample's",
         ),
         (lambda header, index: index.update(title=None), "index.title must be a string, got None"),
-        (lambda header, index: header["__metadata__"].update(version="1"), "version of the capture format must be 2, got 1: record"),
+        (
+            lambda header, index: header["__metadata__"].update(version="1"),
+            "version of the capture format must be 2, got 1: record",
+        ),
         (lambda header, index: header["__metadata__"].update(format="x"), "is not a capture"),
         (lambda header, index: header["__metadata__"].pop("index"), "damaged: its header has no index"),
         (_drop_axis, "damaged: invalid read"),
@@ -182,9 +195,9 @@ def test_numbers_that_are_not_finite_are_named(saved):
     content = bytearray(saved.read_bytes())
     content[-2:] = b"\x00\x7c"  # infinity in float16
     saved.write_bytes(content)
-    maps = [one for seen in Capture.open(saved) for one in seen.maps]
+    maps = [attention_map for sample_maps in Capture.open(saved) for attention_map in sample_maps.maps]
     with pytest.raises(UserError, match=r"is damaged: maps/.* contains values that are not finite"):
-        _ = [one.weights for one in maps]
+        _ = [attention_map.weights for attention_map in maps]
 
 
 def test_index_nested_too_deeply_or_with_a_key_twice_is_named(saved):

@@ -1,4 +1,4 @@
-"""Chains, which plots take: a label for each word, and nothing read of words to come."""
+"""Input of chain figures: one label per token, and zero weights for later tokens."""
 
 import pytest
 import torch
@@ -14,6 +14,6 @@ from regard.look.figures.chain import Chain
         (torch.full((2, 2), float("nan")), "must be finite"),
     ],
 )
-def test_weights_that_are_no_chain_are_refused(weights, message):
+def test_invalid_weights_are_refused(weights, message):
     with pytest.raises(ValueError, match=message):
         Chain(labels=["a", "b"], weights=weights)

@@ -1,4 +1,4 @@
-"""Pictures of chains: the text once a step, each line as far as it was read, boxes as dark as the weights."""
+"""Chain figures: one line per step with the tokens so far, boxes as dark as the weights."""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,10 +18,10 @@ SHOWN = ["$a_1$", "\u043c\u0430\u0440\u0442", "<b>&", "\u2423"]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def chain_of(words: list[str] = WORDS, **given) -> Chain:
+def chain_of(words: list[str] = WORDS, **options) -> Chain:
     weights = torch.randn(len(words), len(words)).masked_fill(torch.ones(len(words), len(words)).triu() > 0, -torch.inf)
     weights = weights.softmax(-1).nan_to_num()
-    return Chain(labels=words, weights=weights, **given)
+    return Chain(labels=words, weights=weights, **options)
 
 
 def texts(path: Path) -> list[str]:
@@ -36,10 +36,10 @@ def test_picture_is_written_in_the_format_of_its_name(tmp_path, suffix):
 
 
 def test_each_line_has_one_word_more(tmp_path):
-    found = texts(plot_chain([chain_of(title="toy")], tmp_path / "chain.svg"))
-    assert [found.count(word) for word in SHOWN] == [4, 3, 2, 1]
-    assert found.count("toy") == 1
-    words = [text for text in found if text in SHOWN]
+    words_drawn = texts(plot_chain([chain_of(title="toy")], tmp_path / "chain.svg"))
+    assert [words_drawn.count(word) for word in SHOWN] == [4, 3, 2, 1]
+    assert words_drawn.count("toy") == 1
+    words = [text for text in words_drawn if text in SHOWN]
     assert words == [word for step in range(4) for word in SHOWN[: step + 1]]
 
 
@@ -49,7 +49,7 @@ def test_boxes_have_the_colors_of_the_weights(tmp_path):
     drawn = path.read_text(encoding="utf-8")
     for weight in (1.0, 0.25, 0.75):
         assert f"fill: {to_hex(weight_colors()(weight))}" in drawn
-    assert drawn.count("stroke: #c01722") == 3  # the word being read, once a line
+    assert drawn.count("stroke: #c01722") == 3  # the current token, once per line
 
 
 def test_boxes_are_darker_for_larger_weights(tmp_path):
@@ -65,15 +65,15 @@ def test_boxes_are_darker_for_larger_weights(tmp_path):
 
 def test_last_layer_is_plotted_by_default(tmp_path):
     chains = [
-        chain_of(["one", "two"], layer=layer, direction=end)
-        for layer, end in ((1, "forward"), (2, "forward"), (1, "backward"), (2, "backward"))
+        chain_of(["one", "two"], layer=layer, direction=direction)
+        for layer, direction in ((1, "forward"), (2, "forward"), (1, "backward"), (2, "backward"))
     ]
     chains[0] = chain_of(["low", "two"], layer=1, direction="forward")
     last, first = (texts(plot_chain(chains, tmp_path / f"{layer}.svg", layer=layer)) for layer in (None, 1))
     assert "low" not in last
     assert first.count("low") == 2
-    for found in (last, first):
-        assert [text for text in found if text in ("forward", "backward")] == ["forward", "backward"]
+    for labels in (last, first):
+        assert [text for text in labels if text in ("forward", "backward")] == ["forward", "backward"]
     with pytest.raises(UserError, match="layer must be between 1 and 2, got 3"):
         plot_chain(chains, tmp_path / "3.svg", layer=3)
 

@@ -1,4 +1,4 @@
-"""Figures of captures: each view from a small made scene; what is drawn is what was read."""
+"""Figures of captures: each view of a small synthetic sample."""
 
 import inspect
 import re
@@ -51,7 +51,9 @@ def text() -> SampleMaps:
 def chain() -> SampleMaps:
     axes = {"decoder input": words("the", "cat", "sat")}
     layers = [torch.tensor([[0, 0, 0], [1, 0, 0], [share, 1 - share, 0]])[None] for share in (0.25, 0.75)]
-    maps = tuple(read(one, "chain", "decoder input", "decoder input", layer=i) for i, one in enumerate(layers, start=1))
+    maps = tuple(
+        read(weights, "chain", "decoder input", "decoder input", layer=i) for i, weights in enumerate(layers, 1)
+    )
     return SampleMaps(sample=Sample(title="the cat sat", axes=axes), maps=maps)
 
 
@@ -82,12 +84,12 @@ def drawn(*, is_chained: bool = False) -> SampleMaps:
     return SampleMaps(sample=Sample(title="a three", axes=axes, pictures={"drawn": image}), maps=maps)
 
 
-def boxes(*found: DetectedBox) -> SampleMaps:
+def boxes(*detected: DetectedBox) -> SampleMaps:
     axes = {
         "source": Axis.grid(2, 2, picture="image"),
         "queries": Axis(labels=("cat 0.90", "dog 0.80"), kind="box", picture="image", places=((0, 0, 1, 1),) * 2),
     }
-    image = Image(pixels=np.full((50, 100, 3), 200, np.uint8), boxes=found)
+    image = Image(pixels=np.full((50, 100, 3), 200, np.uint8), boxes=detected)
     maps = (read(random(2, 2, 4), "cross", "queries", "source"),)
     return SampleMaps(sample=Sample(title="1.png -> pets", axes=axes, pictures={"image": image}), maps=maps)
 
@@ -100,31 +102,31 @@ BOXES = (
 
 def events() -> SampleMaps:
     axes = {"source": words("0 to 1 s", "1 to 2 s"), "queries": words("low 0.90")}
-    heard = (
+    detected = (
         DetectedEvent(label="low", score=0.9, onset=0.25, duration=0.5, query=0),
         DetectedEvent(label="high", score=0.75, onset=1, duration=0.5, query=1),
     )
-    sound = Sound(bands=np.zeros((4, 20), np.float32), seconds=2, events=heard)
+    sound = Sound(bands=np.zeros((4, 20), np.float32), seconds=2, events=detected)
     maps = (read(random(2, 1, 2), "cross", "queries", "source"),)
     return SampleMaps(sample=Sample(title="a.wav -> low", axes=axes, pictures={"sound": sound}), maps=maps)
 
 
-def tracks(*, kind: Kind = "encoder self", is_turned: bool = False) -> SampleMaps:
-    """What the second of three people reads: itself, the third, the first."""
-    who = Axis(labels=("b (self)", "c", "a"), kind="person", picture="plane", places=((1.0,), (2.0,), (0.0,)))
-    ways = [((0.0, i), (1.0, i), (2.0, i)) for i in (0.0, 1.0, 3.0)]
-    people = tuple(Track(label=name, history=way, future=way) for name, way in zip("abc", ways, strict=True))
-    one, two = (torch.tensor([[share, *rest], [1, 0, 0], [0, 0, 1]])[None] for share, *rest in SHARES)
-    axes = {"source": who, "reversed source": who.reverse()}
-    axis = "reversed source" if is_turned else "source"
-    if is_turned:
-        one, two = one.flip(1, 2), two.flip(1, 2)
-    maps = (read(one, kind, axis, axis), read(two, kind, axis, axis, layer=2))
+def tracks(*, kind: Kind = "encoder self", is_reversed: bool = False) -> SampleMaps:
+    """Return the weights of the second of three people: on itself, the third, the first."""
+    source = Axis(labels=("b (self)", "c", "a"), kind="person", picture="plane", places=((1.0,), (2.0,), (0.0,)))
+    paths = [((0.0, i), (1.0, i), (2.0, i)) for i in (0.0, 1.0, 3.0)]
+    people = tuple(Track(label=name, history=path, future=path) for name, path in zip("abc", paths, strict=True))
+    first, second = (torch.tensor([[share, *rest], [1, 0, 0], [0, 0, 1]])[None] for share, *rest in SHARES)
+    axes = {"source": source, "reversed source": source.reverse()}
+    axis = "reversed source" if is_reversed else "source"
+    if is_reversed:
+        first, second = first.flip(1, 2), second.flip(1, 2)
+    maps = (read(first, kind, axis, axis), read(second, kind, axis, axis, layer=2))
     return SampleMaps(sample=Sample(title="now.txt: b", axes=axes, pictures={"plane": Plane(tracks=people)}), maps=maps)
 
 
 SHARES = ((0.2, 0.7, 0.1), (0.3, 0.1, 0.6))
-SCENES = {
+SAMPLES = {
     "alignment": text,
     "chain": chain,
     "heat": classified,
@@ -135,63 +137,63 @@ SCENES = {
 
 
 def capture(*samples: SampleMaps) -> Capture:
-    return Capture(lambda: samples, title="made", model="made")
+    return Capture(lambda: samples, title="synthetic", model="synthetic")
 
 
-def told(path: Path) -> list[str]:
+def texts_of(path: Path) -> list[str]:
     return re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
 
 
 @pytest.fixture
 def figures(monkeypatch) -> list[Figure]:
-    """The figures that are drawn, to look into."""
-    made = []
+    """Record the figures that are drawn."""
+    recorded = []
 
-    class Kept(Figure):
+    class RecordedFigure(Figure):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
-            made.append(self)
+            recorded.append(self)
 
     for module in (heat, results):
-        monkeypatch.setattr(module, "Figure", Kept)
-    return made
+        monkeypatch.setattr(module, "Figure", RecordedFigure)
+    return recorded
 
 
-@pytest.mark.parametrize("view", SCENES)
+@pytest.mark.parametrize("view", SAMPLES)
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_each_sample_is_plotted_in_its_default_view(view, suffix, tmp_path):
     fitting, named = tmp_path / f"fitting{suffix}", tmp_path / f"named{suffix}"
-    made = capture(SCENES[view]())
-    assert made.plot(fitting) == fitting
-    made.plot(named, view=view)
+    result = capture(SAMPLES[view]())
+    assert result.plot(fitting) == fitting
+    result.plot(named, view=view)
     assert fitting.read_bytes() == named.read_bytes()
     if suffix == ".png":
         assert min(imread(fitting).shape[:2]) > 100
     with pytest.raises(UserError, match="already exists"):
-        made.plot(fitting)
-    made.plot(fitting, overwrite=True)
+        result.plot(fitting)
+    result.plot(fitting, overwrite=True)
 
 
 def test_alignments_have_the_labels_of_the_nearest_read_and_the_chosen_layer(tmp_path):
-    made = capture(text())
-    labels = told(made.plot(tmp_path / "cross.svg"))
+    result = capture(text())
+    labels = texts_of(result.plot(tmp_path / "cross.svg"))
     assert {"drei", "$mai$", "3", "-", "5", "drei mai -&gt; 3-5"} <= set(labels)
     assert [label for label in labels if "layer" in label][1:] == [
         *("layer 2, mean of 2 heads", "layer 2, head 1", "layer 2, head 2")
     ]
-    first = told(made.plot(tmp_path / "first.svg", layer=1))
+    first = texts_of(result.plot(tmp_path / "first.svg", layer=1))
     assert "layer 1, head 2" in first
     assert not any(label.startswith("layer 2") for label in first)
-    of_own = told(made.plot(tmp_path / "own.svg", kind="decoder self"))
-    assert "&lt;s&gt;" in of_own
-    assert "drei" not in of_own
+    self_labels = texts_of(result.plot(tmp_path / "own.svg", kind="decoder self"))
+    assert "&lt;s&gt;" in self_labels
+    assert "drei" not in self_labels
 
 
 def test_chains_are_of_the_chosen_layer(tmp_path):
-    made = capture(chain())
-    pictures = [made.plot(tmp_path / f"{i}.svg", layer=i).read_text(encoding="utf-8") for i in (None, 1, 2)]
+    result = capture(chain())
+    pictures = [result.plot(tmp_path / f"{i}.svg", layer=i).read_text(encoding="utf-8") for i in (None, 1, 2)]
     assert pictures[0] == pictures[2] != pictures[1]
-    assert told(tmp_path / "1.svg").count("the") == 3
+    assert texts_of(tmp_path / "1.svg").count("the") == 3
 
 
 def test_heat_of_an_image_has_the_mean_and_each_head(figures, tmp_path):
@@ -207,7 +209,7 @@ def test_heat_of_an_image_has_the_mean_and_each_head(figures, tmp_path):
 
 @pytest.mark.parametrize("is_chained", [False, True])
 def test_heat_of_a_drawing_has_a_panel_a_word_and_the_mean_of_all_layers(is_chained, figures, tmp_path):
-    """Whatever else was read: a chain is no read of the words."""
+    """Other reads, such as a chain, do not matter."""
     capture(drawn(is_chained=is_chained)).plot(tmp_path / "x.svg")
     picture, *panels = [axes for axes in figures[0].axes if axes.has_data()]
     assert not picture.collections
@@ -217,7 +219,7 @@ def test_heat_of_a_drawing_has_a_panel_a_word_and_the_mean_of_all_layers(is_chai
         "</s>  0.20 (up to 0.3)",
     ]
     assert panels[1].collections[0].get_array().tolist() == pytest.approx([0.2, 0.7])
-    assert told(tmp_path / "x.svg")[-1] == "a three"
+    assert texts_of(tmp_path / "x.svg")[-1] == "a three"
 
 
 def test_heat_of_a_drawing_is_of_the_chosen_layer(figures, tmp_path):
@@ -235,37 +237,39 @@ def test_heat_of_more_panels_than_can_be_seen_is_refused(tmp_path):
 
 def test_boxes_are_frames_on_the_image(figures, tmp_path):
     path = capture(boxes(*BOXES)).plot(tmp_path / "x.svg")
-    frames = [one for one in figures[0].axes[0].patches if isinstance(one, Rectangle)]
-    assert [one.get_bbox().bounds for one in frames] == [
+    frames = [patch for patch in figures[0].axes[0].patches if isinstance(patch, Rectangle)]
+    assert [frame.get_bbox().bounds for frame in frames] == [
         pytest.approx((9.5, 9.5, 50, 12.5)),
         pytest.approx((49.5, 24.5, 50, 25)),
     ]
-    assert {"cat_$x 0.90", "dog 0.80", "1.png -&gt; pets"} <= set(told(path))
+    assert {"cat_$x 0.90", "dog 0.80", "1.png -&gt; pets"} <= set(texts_of(path))
 
 
 def test_an_image_without_boxes_is_shown_as_it_is(figures, tmp_path):
     path = capture(boxes()).plot(tmp_path / "x.svg")
     assert not figures[0].axes[0].patches
-    assert told(path) == ["1.png -&gt; pets"]
-    assert "head 1" in " ".join(told(capture(boxes(*BOXES)).plot(tmp_path / "cross.svg", kind="cross")))
+    assert texts_of(path) == ["1.png -&gt; pets"]
+    assert "head 1" in " ".join(texts_of(capture(boxes(*BOXES)).plot(tmp_path / "cross.svg", kind="cross")))
 
 
 def test_gray_images_have_boxes_as_well(tmp_path):
-    seen = boxes(*BOXES)
-    seen.sample.pictures["image"] = Image(pixels=np.zeros((50, 100), np.uint8), boxes=BOXES)
-    capture(seen).plot(tmp_path / "x.png")
+    sample_maps = boxes(*BOXES)
+    sample_maps.sample.pictures["image"] = Image(pixels=np.zeros((50, 100), np.uint8), boxes=BOXES)
+    capture(sample_maps).plot(tmp_path / "x.png")
 
 
 def test_events_are_spans_of_the_spectrogram(figures, tmp_path):
     path = capture(events()).plot(tmp_path / "x.svg")
-    spans = [(one.get_bbox().x0, one.get_bbox().x1) for one in figures[0].axes[0].patches]
+    spans = [(patch.get_bbox().x0, patch.get_bbox().x1) for patch in figures[0].axes[0].patches]
     assert spans == [pytest.approx((0.25, 0.75)), pytest.approx((1, 1.5))]
-    assert {"low 0.90", "high 0.75", "seconds", "a.wav -&gt; low"} <= set(told(path))
+    assert {"low 0.90", "high 0.75", "seconds", "a.wav -&gt; low"} <= set(texts_of(path))
 
 
-def piece(name: str, begin: float, level: float, *heard: float) -> SampleMaps:
-    found = [DetectedEvent(label=f"{name}{onset:g}", score=0.5, onset=onset, duration=0.25, query=0) for onset in heard]
-    sound = Sound(bands=np.full((2, 8), level, np.float32), seconds=2, begin=begin, events=tuple(found))
+def chunk(name: str, begin: float, level: float, *onsets: float) -> SampleMaps:
+    detected = [
+        DetectedEvent(label=f"{name}{onset:g}", score=0.5, onset=onset, duration=0.25, query=0) for onset in onsets
+    ]
+    sound = Sound(bands=np.full((2, 8), level, np.float32), seconds=2, begin=begin, events=tuple(detected))
     axes = {"source": words("0 to 2 s"), "queries": words("x 0.50")}
     maps = (read(random(2, 1, 1), "cross", "queries", "source"),)
     return SampleMaps(
@@ -275,50 +279,50 @@ def piece(name: str, begin: float, level: float, *heard: float) -> SampleMaps:
 
 @pytest.mark.parametrize("sample", [1, 2, 3])
 def test_all_chunks_of_a_sound_are_one_figure(sample, figures, tmp_path):
-    """Between another sound and a third: pieces of two seconds that begin at 0, 1 and 1.5."""
-    long = [piece("b", 0, 1, 0.5), piece("b", 1, 2, 0.75), piece("b", 1.5, 3, 0.5, 1.5)]
-    made = capture(piece("a", 0, 9, 0.5), *long, piece("c", 0, 9, 0.5))
-    path = made.plot(tmp_path / "x.svg", sample=sample)
+    """Three chunks of two seconds, at 0, 1 and 1.5 seconds, between chunks of other sounds."""
+    long = [chunk("b", 0, 1, 0.5), chunk("b", 1, 2, 0.75), chunk("b", 1.5, 3, 0.5, 1.5)]
+    result = capture(chunk("a", 0, 9, 0.5), *long, chunk("c", 0, 9, 0.5))
+    path = result.plot(tmp_path / "x.svg", sample=sample)
     axes = figures[0].axes[0]
-    assert [one.get_bbox().x0 for one in axes.patches] == pytest.approx([0.5, 1.75, 2, 3])
+    assert [patch.get_bbox().x0 for patch in axes.patches] == pytest.approx([0.5, 1.75, 2, 3])
     (image,) = axes.images
     assert image.get_extent() == [0, 3.5, 0, 2]
-    # Eight frames each, from 0, 4 and 6 on: two pieces share four and six frames, half of them from each.
+    # Chunks of eight frames begin at frames 0, 4 and 6; each half of an overlap is from one chunk.
     assert image.get_array()[0].tolist() == [1] * 6 + [2] * 3 + [3] * 5
-    labels = told(path)
+    labels = texts_of(path)
     assert "b" in labels
     assert sum(label.endswith(" 0.50") for label in labels) == 4
     for other, name in ((0, "a"), (4, "c")):
-        alone = told(made.plot(tmp_path / f"{name}.svg", sample=other))
+        alone = texts_of(result.plot(tmp_path / f"{name}.svg", sample=other))
         assert f"{name}, 0 to 2 s -&gt; x" in alone
         assert f"{name}0.5 0.50" in alone
 
 
 def lines_to_others(figure: Figure) -> Sequence[tuple[float, tuple[float, float]]]:
-    """Widths of the lines from the person of the scene, and where they end."""
-    found = [line for line in figure.axes[0].lines if line.get_alpha() == 0.7]
-    for line in found:
-        assert (line.get_xdata()[0], line.get_ydata()[0]) == (2, 1)  # where the second one stands
-    return [(line.get_linewidth(), (line.get_xdata()[1], line.get_ydata()[1])) for line in found]
+    """Return the width and the end of each line from the person of the sample."""
+    lines = [line for line in figure.axes[0].lines if line.get_alpha() == 0.7]
+    for line in lines:
+        assert (line.get_xdata()[0], line.get_ydata()[0]) == (2, 1)  # position of the second person
+    return [(line.get_linewidth(), (line.get_xdata()[1], line.get_ydata()[1])) for line in lines]
 
 
 @pytest.mark.parametrize(("layer", "shares"), [(None, SHARES[1]), (1, SHARES[0]), (2, SHARES[1])])
-@pytest.mark.parametrize("is_turned", [False, True])
-def test_lines_are_as_wide_as_the_weights_of_the_chosen_layer(layer, shares, is_turned, figures, tmp_path):
-    path = capture(tracks(kind="chain" if is_turned else "encoder self", is_turned=is_turned)).plot(
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_lines_are_as_wide_as_the_weights_of_the_chosen_layer(layer, shares, is_reversed, figures, tmp_path):
+    path = capture(tracks(kind="chain" if is_reversed else "encoder self", is_reversed=is_reversed)).plot(
         tmp_path / "x.svg", layer=layer
     )
-    widths = {place: width for width, place in lines_to_others(figures[0])}
+    widths = {end: width for width, end in lines_to_others(figures[0])}
     _, third, first = shares
     assert widths == {(2, 3): pytest.approx(8 * third), (2, 0): pytest.approx(8 * first)}
-    assert {"a", "b", "c", "meters", "now.txt: b"} <= set(told(path))
+    assert {"a", "b", "c", "meters", "now.txt: b"} <= set(texts_of(path))
 
 
 def test_a_read_of_no_people_has_no_lines(figures, tmp_path):
-    seen = tracks()
-    axes = seen.sample.axes | {"inducing points of layer 1": Axis.from_count(2)}
+    sample_maps = tracks()
+    axes = sample_maps.sample.axes | {"inducing points of layer 1": Axis.from_count(2)}
     points = read(random(1, 3, 2), "encoder self", "source", "inducing points of layer 1")
-    sample = Sample(title="x", axes=axes, pictures=seen.sample.pictures)
+    sample = Sample(title="x", axes=axes, pictures=sample_maps.sample.pictures)
     capture(SampleMaps(sample=sample, maps=(points,))).plot(tmp_path / "x.png")
     assert not lines_to_others(figures[0])
 
@@ -342,19 +346,19 @@ BAD = [
 
 @pytest.mark.parametrize(("name", "options", "message"), BAD)
 def test_missing_parts_are_named_and_nothing_is_written(name, options, message, tmp_path):
-    seen = {"text": text, "drawn": drawn, "tracks": tracks, "chain": chain}[name]()
+    sample_maps = {"text": text, "drawn": drawn, "tracks": tracks, "chain": chain}[name]()
     with pytest.raises(UserError, match=re.escape(message)):
-        capture(seen, seen).plot(tmp_path / "x.png", **options)
+        capture(sample_maps, sample_maps).plot(tmp_path / "x.png", **options)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_scene_is_drawn_if_it_is_chosen(tmp_path):
+def test_selected_sample_is_plotted(tmp_path):
     path = capture(text(), chain()).plot(tmp_path / "x.svg", sample=1)
-    assert "drei" not in told(path)
-    assert "cat" in told(path)
+    assert "drei" not in texts_of(path)
+    assert "cat" in texts_of(path)
 
 
-def test_views_that_are_none_are_named(tmp_path):
+def test_unknown_view_is_named(tmp_path):
     unchecked = inspect.unwrap(draw)
     with pytest.raises(UserError, match=r"view must be one of alignment, chain, heat, .*, got 'pie'"):
         unchecked(capture(text()), tmp_path / "x.png", view="pie")

@@ -1,4 +1,4 @@
-"""Weight times gradient: against autograd through the formula itself."""
+"""Weight times gradient equals autograd through the formula."""
 
 import pytest
 import torch
@@ -21,36 +21,36 @@ class Heads(torch.nn.Module):
 
 
 def by_formula(module: Heads, items: torch.Tensor) -> torch.Tensor:
-    """The same read with its weights as a leaf of the graph: (batch, head, query, key) of weight times gradient."""
-    held = {}
+    """Return weight times gradient (batch, head, query, key) of the read with its weights as leaves of the graph."""
+    leaves = {}
 
     def stand_in(read: Read, args: tuple, kwargs: dict, output: torch.Tensor) -> torch.Tensor:
         inputs = read.prepare_inputs(*args, **kwargs).repeat_heads()
-        held["weights"] = reference.weights(inputs).detach().requires_grad_()
-        return held["weights"] @ inputs.values
+        leaves["weights"] = reference.weights(inputs).detach().requires_grad_()
+        return leaves["weights"] @ inputs.values
 
     handle = module.attention.read.register_forward_hook(stand_in, with_kwargs=True)
     module(items).backward()
     handle.remove()
-    return (held["weights"] * held["weights"].grad).detach()
+    return (leaves["weights"] * leaves["weights"].grad).detach()
 
 
 @pytest.mark.parametrize("kernel", ["reference", "sdpa", "auto"])
 @pytest.mark.parametrize("key_heads", [None, 2, 1])
-def test_it_is_the_gradient_of_the_weights_themselves(kernel, key_heads):
+def test_product_equals_autograd(kernel, key_heads):
     torch.manual_seed(0)
     module, items = Heads(key_heads=key_heads, kernel=kernel), torch.randn(3, 5, 8)
     with record(module, gradients=True) as capture:
         capture.differentiate(module(items))
     expected = by_formula(module, items)
-    for row, seen in enumerate(capture):
-        weights, changed = seen.maps
-        assert (weights.measure, changed.measure) == ("weight", "weight x gradient")
-        torch.testing.assert_close(changed.weights, expected[row], atol=1e-5, rtol=1e-4)
+    for row, sample_maps in enumerate(capture):
+        weights, product = sample_maps.maps
+        assert (weights.measure, product.measure) == ("weight", "weight x gradient")
+        torch.testing.assert_close(product.weights, expected[row], atol=1e-5, rtol=1e-4)
 
 
-def test_scaling_one_weight_changes_the_number_so_much():
-    """To first order: a finite difference, of one weight of the encoder of a whole model."""
+def test_product_equals_a_finite_difference():
+    """Compare with the finite difference of one encoder weight of a complete model."""
     model = small()
     source, target = (
         Padded(torch.tensor([SENTENCES[0]]), torch.tensor([5])),
@@ -62,7 +62,7 @@ def test_scaling_one_weight_changes_the_number_so_much():
 
     with record(model, gradients=True) as capture:
         capture.differentiate(number())
-    found = capture[0].find("encoder self", layer=1, measure="weight x gradient")[0].weights[1, 2, 3]
+    product = capture[0].find("encoder self", layer=1, measure="weight x gradient")[0].weights[1, 2, 3]
     read, size = model.core.encoder[0].attention.read, 1e-2
 
     def scaled(factor: float) -> float:
@@ -79,7 +79,7 @@ def test_scaling_one_weight_changes_the_number_so_much():
         return result
 
     slope = (scaled(1 + size) - scaled(1 - size)) / (2 * size)
-    assert float(found) == pytest.approx(slope, abs=2e-4)
+    assert float(product) == pytest.approx(slope, abs=2e-4)
 
 
 def test_invalid_scalars_are_named():
@@ -104,7 +104,7 @@ def test_invalid_scalars_are_named():
         pass
 
 
-def test_gradients_of_parameters_are_left_alone():
+def test_gradients_of_parameters_are_not_set():
     module = Heads()
     with record(module, gradients=True) as capture:
         capture.differentiate(module(torch.randn(1, 3, 8)))

@@ -1,4 +1,4 @@
-"""Heat over a picture: places and weights where they belong, panels with their names, no file replaced."""
+"""Heat maps over a picture: places, weights, titles of panels, and existing files."""
 
 import re
 
@@ -18,16 +18,16 @@ PIXELS = np.full((40, 80), 255, np.uint8)
 
 @pytest.fixture
 def figure(monkeypatch) -> list[Figure]:
-    """The figure that is drawn last, to look into."""
-    made = []
+    """Record the figures that are drawn."""
+    figures = []
 
-    class Kept(Figure):
+    class RecordedFigure(Figure):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
-            made.append(self)
+            figures.append(self)
 
-    monkeypatch.setattr(module, "Figure", Kept)
-    return made
+    monkeypatch.setattr(module, "Figure", RecordedFigure)
+    return figures
 
 
 def test_each_weight_lies_on_its_place(figure, tmp_path):
@@ -39,22 +39,22 @@ def test_each_weight_lies_on_its_place(figure, tmp_path):
         (heat,) = axes.collections
         assert isinstance(heat, PatchCollection)
         assert heat.get_array().tolist() == pytest.approx([factor * 0.1, factor * 0.5, factor * 0.05])
-        assert heat.get_clim() == (0, pytest.approx(factor * 0.5))  # as bright as its own largest that lies somewhere
+        assert heat.get_clim() == (0, pytest.approx(factor * 0.5))  # the largest weight with a place
         corners = [path.get_extents().bounds for path in heat.get_paths()]
         assert corners == [(0, 0, 40, 20), (40, 0, 40, 20), (0, 20, 60, 10)]
-        assert (axes.get_xlim(), axes.get_ylim()) == ((0, 80), (40, 0))  # the first row is above
+        assert (axes.get_xlim(), axes.get_ylim()) == ((0, 80), (40, 0))  # the first row is at the top
 
 
 def test_panels_are_named_with_their_largest_weight(tmp_path):
     panels = [("$a_1$ <b>", np.array([0.125, 0.25, 0.5, 0])), ("none", np.zeros(4))]
-    path = plot_heat(PIXELS, PLACES, panels, tmp_path / "x.svg", title="one & all")
+    path = plot_heat(PIXELS, PLACES, panels, tmp_path / "x.svg", title="this & that")
     titles = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
-    # What lies nowhere is the brightest of nothing.
-    assert titles == ["$a_1$ &lt;b&gt; (up to 0.25)", "none (up to 0)", "one &amp; all"]
+    # Weights without a place do not count.
+    assert titles == ["$a_1$ &lt;b&gt; (up to 0.25)", "none (up to 0)", "this &amp; that"]
 
 
 def test_the_brightest_place_is_the_brightest_in_the_picture(tmp_path):
-    """The picture is black, so that light is heat."""
+    """The picture is black, so that light pixels are weights."""
     places = [(0.5 * (i % 2), 0.5 * (i // 2), 0.5, 0.5) for i in range(4)]
     path = plot_heat(np.zeros((40, 40), np.uint8), places, [("x", np.eye(4)[2])], tmp_path / "x.png")
     pixels = imread(path)[..., :3].sum(-1)
@@ -81,9 +81,9 @@ def test_no_file_is_replaced_by_default(suffix, tmp_path):
     for wrong, message in (("x.txt", "must end in one of"), ("no/x.png", "the folder .* does not exist")):
         with pytest.raises(UserError, match=message):
             plot_heat(PIXELS, PLACES, panels, tmp_path / wrong)
-    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_place_and_a_weight_each():
+def test_numbers_of_places_and_weights_must_match():
     with pytest.raises(ValueError, match="zip"):
         plot_heat(PIXELS, PLACES, [("x", np.ones(3))], "never.png")

@@ -1,4 +1,4 @@
-"""Labels: every token can be drawn, in any script."""
+"""Labels of tokens in any script."""
 
 import unicodedata
 
@@ -34,7 +34,7 @@ def test_readable_shows(token, shown):
     assert readable(token) == shown
 
 
-def test_readable_keeps_spaces_of_a_sentence_when_asked():
+def test_readable_keeps_spaces_if_selected():
     assert readable("3 maart\t2019", max_length=40, spaces=" ") == "3 maart\u21e52019"
 
 
@@ -48,12 +48,12 @@ def test_readable_is_visible_for_every_text(token):
 
 
 @given(st.text(st.characters(), max_size=20))
-def test_spelled_needs_no_character_that_the_font_lacks(token):
+def test_escaped_text_has_only_characters_of_the_font(token):
     text = escape_missing(readable(token), SANS)
     assert escape_missing(text, SANS) == text
 
 
-def test_spelled_gives_code_points_of_what_the_font_lacks():
+def test_missing_characters_are_replaced_by_code_points():
     assert escape_missing("3 \u4e09\u6708", SANS) == "3 <4E09 6708>"
     assert escape_missing("\u4e09" * 9, SANS) == f"<{' '.join(['4E09'] * 4)}\u2026>"
     assert escape_missing("\u041c\u0430\u0440\u0442 \u03c0 \u0645\u0627\u0631\u0633", SANS).isascii() is False
@@ -65,7 +65,7 @@ def test_first_family_draws_common_scripts_alone():
     assert families_for([latin, cyrillic, arabic, "\u2192"]) == SANS
 
 
-def test_families_start_with_the_one_that_is_always_there():
+def test_families_start_with_the_default_font():
     assert families_for(["\u4e09\u6708", "\U0010ffff"])[0] == "DejaVu Sans"
 
 

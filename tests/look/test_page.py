@@ -1,4 +1,4 @@
-"""The page holds what the capture holds, number for number, and nothing that could run."""
+"""Pages contain all numbers of their captures, and no code from labels."""
 
 import json
 
@@ -15,7 +15,7 @@ from tests.look.pages import chunk, numbers, page_of
 from tests.look.small import SENTENCES, capture_search, small
 
 
-def one_map(weights: torch.Tensor, sample: Sample, key: str = "one") -> AttentionMap:
+def map_of(weights: torch.Tensor, sample: Sample, key: str = "a") -> AttentionMap:
     heads = tuple(f"head {number + 1}" for number in range(len(weights)))
     return AttentionMap(
         key=key,
@@ -29,10 +29,10 @@ def one_map(weights: torch.Tensor, sample: Sample, key: str = "one") -> Attentio
     )
 
 
-def made(weights: torch.Tensor, **sample: object) -> Capture:
+def capture_of(weights: torch.Tensor, **sample: object) -> Capture:
     axes = {"q": Axis.from_count(weights.shape[1]), "k": Axis.from_count(weights.shape[2])}
-    shown = Sample(title="made", axes=axes, **sample)
-    return Capture(lambda: [SampleMaps(sample=shown, maps=(one_map(weights, shown),))], title="t", model="m")
+    shown = Sample(title="sample", axes=axes, **sample)
+    return Capture(lambda: [SampleMaps(sample=shown, maps=(map_of(weights, shown),))], title="t", model="m")
 
 
 def test_every_number_of_a_search_is_in_the_page(tmp_path):
@@ -40,33 +40,37 @@ def test_every_number_of_a_search_is_in_the_page(tmp_path):
     content, chunks = page_of(capture.save(tmp_path / "a.html"))
     assert (content["format"], content["version"], content["note"]) == ("regard page", 2, "")
     (shown,) = content["captures"]
-    for seen, sample in zip(capture, shown["samples"], strict=True):
-        assert sample["title"] == seen.sample.title
+    for sample_maps, sample in zip(capture, shown["samples"], strict=True):
+        assert sample["title"] == sample_maps.sample.title
         assert {name: axis["labels"] for name, axis in sample["axes"].items()} == {
-            name: list(axis.labels) for name, axis in seen.sample.axes.items()
+            name: list(axis.labels) for name, axis in sample_maps.sample.axes.items()
         }
-        assert [step["token"] for step in sample["steps"]] == [step.token for step in seen.sample.steps]
+        assert [step["token"] for step in sample["steps"]] == [step.token for step in sample_maps.sample.steps]
         reads = [read for read in sample["reads"] if read["measure"] == "weight"]
-        for one, read in zip(seen.maps, reads, strict=True):
-            weights = one.weights.numpy()
+        for attention_map, read in zip(sample_maps.maps, reads, strict=True):
+            weights = attention_map.weights.numpy()
             assert np.array_equal(numbers(chunks, read["weights"], weights.shape), weights)
-            assert (read["name"], read["kind"], read["layer"]) == (one.name, one.kind, one.layer)
-    assert len(chunks) < sum(len(sample["reads"]) for sample in shown["samples"])  # answers share what they read
+            assert (read["name"], read["kind"], read["layer"]) == (
+                attention_map.name,
+                attention_map.kind,
+                attention_map.layer,
+            )
+    assert len(chunks) < sum(len(sample["reads"]) for sample in shown["samples"])  # outputs of one input share maps
 
 
 def test_labels_cannot_leave_their_script(tmp_path):
-    wicked = "</script><script>alert(1)</script><!--"
-    capture = made(torch.eye(3)[None])
-    capture.samples[0].sample.title = wicked
+    label = "</script><script>alert(1)</script><!--"
+    capture = capture_of(torch.eye(3)[None])
+    capture.samples[0].sample.title = label
     text = capture.save(tmp_path / "a.html").read_text()
-    assert wicked not in text
+    assert label not in text
     assert text.count("alert(1)") == 1
     content, _ = page_of(text)
-    assert content["captures"][0]["samples"][0]["title"] == wicked
+    assert content["captures"][0]["samples"][0]["title"] == label
 
 
-def test_the_page_asks_for_nothing_from_elsewhere():
-    text = page.text([made(torch.eye(3)[None])])
+def test_the_page_needs_no_network():
+    text = page.text([capture_of(torch.eye(3)[None])])
     assert "Content-Security-Policy" in text
     assert "default-src 'none'" in text
     assert not [word for word in ("http://", "https://", 'src="//') if word in text.replace("http://www.w3.org/", "")]
@@ -92,40 +96,41 @@ def test_pictures_are_in_the_page(tmp_path):
         ),
         "plane": Plane(tracks=(Track(label="p", history=((0.0, 1.0),), future=((2.0, 3.0),)),)),
     }
-    content, _ = page_of(made(torch.eye(3)[None], pictures=pictures).save(tmp_path / "a.html"))
-    found = content["captures"][0]["samples"][0]["pictures"]
-    assert found["image"]["boxes"] == [{"label": "cat", "score": 0.5, "place": [0.1, 0.2, 0.3, 0.4], "query": 1}]
-    assert (found["image"]["width"], found["image"]["height"]) == (6, 4)
-    assert found["sound"]["seconds"] == 2.0
-    assert found["plane"]["tracks"] == [{"label": "p", "history": [[0, 1]], "future": [[2, 3]]}]
+    content, _ = page_of(capture_of(torch.eye(3)[None], pictures=pictures).save(tmp_path / "a.html"))
+    picture_data = content["captures"][0]["samples"][0]["pictures"]
+    assert picture_data["image"]["boxes"] == [{"label": "cat", "score": 0.5, "place": [0.1, 0.2, 0.3, 0.4], "query": 1}]
+    assert (picture_data["image"]["width"], picture_data["image"]["height"]) == (6, 4)
+    assert picture_data["sound"]["seconds"] == 2.0
+    assert picture_data["plane"]["tracks"] == [{"label": "p", "history": [[0, 1]], "future": [[2, 3]]}]
     assert all(
-        picture.get("url", "data:image/png;base64,").startswith("data:image/png;base64,") for picture in found.values()
+        picture.get("url", "data:image/png;base64,").startswith("data:image/png;base64,")
+        for picture in picture_data.values()
     )
 
 
 def test_a_large_map_keeps_the_largest_of_each_query_exactly(tmp_path, monkeypatch):
     monkeypatch.setattr(reduce, "BUDGET", 100_000)
     weights = torch.randn(2, 300, 200).softmax(-1)
-    content, chunks = page_of(made(weights).save(tmp_path / "a.html"))
-    found = content["captures"][0]["samples"][0]["reads"][0]["weights"]
-    assert found["form"] == "top"
-    count = found["count"]
+    content, chunks = page_of(capture_of(weights).save(tmp_path / "a.html"))
+    stored = content["captures"][0]["samples"][0]["reads"][0]["weights"]
+    assert stored["form"] == "top"
+    count = stored["count"]
     assert f"only the {count} largest weights of each query" in content["note"]
-    for head, name in enumerate(found["heads"]):
+    for head, name in enumerate(stored["heads"]):
         packed = chunk(chunks, name)
         values = np.frombuffer(packed[: 300 * count * 4], np.float32).reshape(300, count)
         keys = np.frombuffer(packed[300 * count * 4 :], np.uint16).reshape(300, count)
         expected = weights[head].topk(count)
         assert np.array_equal(values, expected.values.numpy())
         assert np.array_equal(weights[head].gather(1, torch.from_numpy(keys.astype(np.int64))).numpy(), values)
-    overview = np.frombuffer(chunk(chunks, found["overview"]["chunk"]), np.float16).reshape(2, 128, 128)
+    overview = np.frombuffer(chunk(chunks, stored["overview"]["chunk"]), np.float16).reshape(2, 128, 128)
     assert np.allclose(overview.max((1, 2)), weights.amax((1, 2)), rtol=2**-10)
 
 
 def test_too_large_page_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(reduce, "BUDGET", 1000)
     with pytest.raises(UserError, match="too many for one page: record fewer inputs"):
-        made(torch.rand(2, 300, 200)).save(tmp_path / "a.html")
+        capture_of(torch.rand(2, 300, 200)).save(tmp_path / "a.html")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -143,16 +148,16 @@ def test_samples_beyond_the_limit_are_counted(monkeypatch):
 
 
 def test_nan_is_refused_in_json():
-    capture = made(torch.full((1, 2, 2), float("nan")))
-    content, chunks = page_of(page.text([capture]))  # in chunks they are numbers like others
+    capture = capture_of(torch.full((1, 2, 2), float("nan")))
+    content, chunks = page_of(page.text([capture]))  # chunks may contain NaN
     read = content["captures"][0]["samples"][0]["reads"][0]
     assert np.isnan(numbers(chunks, read["weights"], (1, 2, 2))).all()
     assert read["summaries"]["entropy"] == [None]
 
 
 def test_notebooks_show_the_page_in_a_sandboxed_frame(monkeypatch):
-    frame = made(torch.eye(3)[None])._repr_html_()
+    frame = capture_of(torch.eye(3)[None])._repr_html_()
     assert frame.startswith("<iframe srcdoc=")
     assert 'sandbox="allow-scripts"' in frame
-    assert "<script" not in frame  # all of it is escaped
+    assert "<script" not in frame  # the page is escaped
     assert json.dumps("regard page")[1:-1] in frame

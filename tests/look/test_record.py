@@ -1,4 +1,4 @@
-"""Recording: the right weights, and no trace of it in outputs, gradients, random numbers or the model."""
+"""Recording: weights equal those of the reads; outputs, gradients, random numbers and the model do not change."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ KERNELS = ["reference", "sdpa", "auto"]
 
 
 class TwoReads(nn.Module):
-    """Items read themselves with three heads, then a memory of their own with one."""
+    """Self-attention with three heads, then a read of a memory with one head."""
 
     def __init__(self, *, kernel: str = "auto"):
         super().__init__()
@@ -48,8 +48,8 @@ def hooks_of(model: nn.Module) -> int:
     return sum(len(part._forward_hooks) + len(part._forward_hooks_with_kwargs) for part in model.modules())
 
 
-def trained_once(model: nn.Module, items: torch.Tensor, memory: Memory) -> list[torch.Tensor]:
-    """Output, then gradients, then the state of the random numbers, of a training pass from a fixed seed."""
+def train_once(model: nn.Module, items: torch.Tensor, memory: Memory) -> list[torch.Tensor]:
+    """Return the output, the gradients and the generator state of a training step with a fixed seed."""
     torch.manual_seed(3)
     model.zero_grad()
     out = model(items, memory)
@@ -62,10 +62,10 @@ def trained_once(model: nn.Module, items: torch.Tensor, memory: Memory) -> list[
 def test_recording_changes_no_output_no_gradient_and_no_random_number(kernel, mixed):
     model, (items, memory) = TwoReads(kernel=kernel), inputs()
     with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
-        without = trained_once(model, items, memory)
+        without = train_once(model, items, memory)
         with record_weights(model):
-            during = trained_once(model, items, memory)
-        after = trained_once(model, items, memory)
+            during = train_once(model, items, memory)
+        after = train_once(model, items, memory)
     assert all(torch.equal(a, b) for a, b in zip(without, during, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(without, after, strict=True))
 

@@ -1,4 +1,4 @@
-"""Recording chosen heads, rows, queries and calls, and what is told of each call; draws, autocast, transforms."""
+"""Recording of selected heads, rows, queries and calls, metadata of calls, random choices, autocast, torch.func."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ DRAWING = ["gumbel", "reinforce"]
 
 
 class Own(nn.Module):
-    """Items read themselves, with five heads."""
+    """Self-attention with five heads."""
 
     def __init__(self, *, kernel: str = "auto", choose: Choice | None = None):
         super().__init__()
@@ -120,7 +120,7 @@ def test_weights_are_those_of_autocast():
     read, query = Read(ScaledDot(), kernel="reference"), torch.randn(2, 3, 64)
     memory = Memory(torch.randn(2, 5, 64), torch.eye(5).expand(2, 5, 5))
     with record_weights(read) as maps, torch.autocast("cpu", torch.bfloat16):
-        out = read(query, memory)  # the weights themselves, rounded to bfloat16 at the end
+        out = read(query, memory)  # the weights, rounded to bfloat16 at the end
     (weights,) = maps[""]
     exact = ((query @ memory.keys.mT) / 8).softmax(-1)
     assert out.dtype == torch.bfloat16
@@ -129,7 +129,7 @@ def test_weights_are_those_of_autocast():
 
 
 def test_recording_does_not_fill_the_autocast_cache(monkeypatch):
-    """A weight that is first cast where no gradient is taken would have none in the model's own next use of it."""
+    """A weight that is first cast without gradient would have no gradient when the model uses it next."""
     score = BareAdditive(5)
     read, query = Read(score), torch.randn(2, 3, 5)
     monkeypatch.setattr("regard.layers.read.attend", lambda query, *_, **__: query)
@@ -147,7 +147,7 @@ def test_draws_are_those_that_the_read_used(monkeypatch, kernel, gradient, chose
     monkeypatch.setattr(gather, "TILE", 200)  # several tiles
     read = Read(Dot(), choose=Hard(gradient), kernel=kernel)
     query, keys = torch.randn(3, 5, 7, 2), torch.randn(3, 5, 11, 2)
-    memory = Memory(keys, torch.eye(11).expand(3, 5, 11, 11), padding([11, 4, 6]))  # reads give their weights
+    memory = Memory(keys, torch.eye(11).expand(3, 5, 11, 11), padding([11, 4, 6]))  # outputs are the weights
     with torch.no_grad():
         with record_weights(read, tile_bytes=100, **chosen) as maps:
             out = read(query, memory)
@@ -227,7 +227,7 @@ def test_recording_works_inside_torch_func_grad(tmp_path):
 
 
 def test_functions_that_are_compiled_inside_are_recorded():
-    """In a process of its own: the checks of shapes wrap every function in what a compiler cannot see through."""
+    """Run without shape checks, in another process: torch.compile cannot trace through the checks."""
     program = """
         import torch, torch._dynamo
         from regard.attention.masks import causal

@@ -1,4 +1,4 @@
-"""Recordings on disk: what was recorded, no more of it loaded than is looked at, and nothing half-written."""
+"""Recordings on disk: contents, lazy loading, and no incomplete files."""
 
 import json
 import signal
@@ -28,7 +28,7 @@ from tests.look.memory_of import Watch
 
 
 class Two(nn.Module):
-    """Two reads by themselves, of which the second has other heads."""
+    """Two self-attention layers with different numbers of heads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,26 +41,26 @@ class Two(nn.Module):
         return items
 
 
-def both(path: Path, calls: int = 3, **choices: object) -> tuple[Recording, Recording]:
-    """The same calls, recorded in memory and on the disk."""
+def both(path: Path, calls: int = 3, **options: object) -> tuple[Recording, Recording]:
+    """Record the same calls in memory and on disk."""
     model = Two().eval()
-    with record_weights(model, **choices) as kept, record_weights(model, to=path, **choices) as written:
+    with record_weights(model, **options) as in_memory, record_weights(model, to=path, **options) as written:
         for _ in range(calls):
             model(torch.randn(2, 7, 6))
-    return kept, written
+    return in_memory, written
 
 
 def fail(*_: object) -> None:
     raise ArithmeticError("after both reads")
 
 
-def assert_same(one: Recording, other: Recording) -> None:
-    assert one.names == other.names
-    assert (one.part, one.dtype) == (other.part, other.dtype)
-    for name in one:
-        assert one.calls(name) == other.calls(name)
-        assert len(one[name]) == len(other[name])
-        for ours, theirs in zip(one[name], other[name], strict=True):
+def assert_same(recording: Recording, other: Recording) -> None:
+    assert recording.names == other.names
+    assert (recording.part, recording.dtype) == (other.part, other.dtype)
+    for name in recording:
+        assert recording.calls(name) == other.calls(name)
+        assert len(recording[name]) == len(other[name])
+        for ours, theirs in zip(recording[name], other[name], strict=True):
             assert ours.dtype == theirs.dtype
             assert torch.equal(ours, theirs)
 
@@ -72,7 +72,7 @@ def written(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "choices",
+    "options",
     [
         {},
         {"tile_bytes": 1},
@@ -82,19 +82,19 @@ def written(tmp_path: Path) -> Path:
     ],
     ids=["whole", "tiles", "part", "half", "double"],
 )
-def test_opened_recording_is_the_recorded_one(tmp_path, choices):
-    kept, written = both(tmp_path / "maps", **choices)
-    assert_same(kept, written)
-    assert_same(kept, Recording.open(tmp_path / "maps"))
-    assert_same(kept, Recording.open(str(tmp_path / "maps")))
+def test_opened_recording_is_the_recorded_one(tmp_path, options):
+    in_memory, written = both(tmp_path / "maps", **options)
+    assert_same(in_memory, written)
+    assert_same(in_memory, Recording.open(tmp_path / "maps"))
+    assert_same(in_memory, Recording.open(str(tmp_path / "maps")))
 
 
 def test_saving_equals_recording_to_disk(tmp_path):
-    kept, written = both(tmp_path / "maps", heads=[1], dtype=torch.float16)
-    kept.save(tmp_path / "saved")
+    in_memory, written = both(tmp_path / "maps", heads=[1], dtype=torch.float16)
+    in_memory.save(tmp_path / "saved")
     written.save(tmp_path / "copied")
-    assert_same(kept, Recording.open(tmp_path / "saved"))
-    assert_same(kept, Recording.open(tmp_path / "copied"))
+    assert_same(in_memory, Recording.open(tmp_path / "saved"))
+    assert_same(in_memory, Recording.open(tmp_path / "copied"))
     names = [sorted(file.name for file in (tmp_path / name).iterdir()) for name in ("maps", "saved", "copied")]
     assert names[0] == names[1] == names[2]
 
@@ -121,11 +121,11 @@ def test_calls_are_a_sequence(written):
 def test_steps_are_put_together_from_the_disk(tmp_path):
     model = Read(Dot())
     items = torch.randn(1, 5, 3)
-    with record_weights(model) as kept, record_weights(model, to=tmp_path / "maps"):
+    with record_weights(model) as in_memory, record_weights(model, to=tmp_path / "maps"):
         for size in (2, 3, 5):
             model(items[:, :1], Memory(items[:, :size], items[:, :size]))
     opened = Recording.open(tmp_path / "maps")
-    assert torch.equal(opened.steps(""), kept.steps(""))
+    assert torch.equal(opened.steps(""), in_memory.steps(""))
     assert opened.steps("").shape == (1, 3, 5)
 
 
@@ -171,7 +171,7 @@ def test_accessing_a_part_loads_only_that_part(tmp_path):
     assert total == pytest.approx(1, abs=0.01)
 
 
-def test_recording_to_the_disk_takes_a_few_tiles_of_memory(tmp_path):
+def test_recording_to_disk_needs_a_few_tiles_of_memory(tmp_path):
     heads = 4
     read, tile_bytes = Read(Dot(), kernel="sdpa"), 1 << 20
     items = torch.randn(1, heads, 2048, 8)
@@ -186,13 +186,13 @@ def test_recording_to_the_disk_takes_a_few_tiles_of_memory(tmp_path):
     assert during.peak - without.peak < 5 * tile_bytes < whole / 6
 
 
-def test_nothing_is_there_before_the_end(tmp_path):
+def test_folder_appears_at_the_end(tmp_path):
     model = Two().eval()
     with record_weights(model, to=tmp_path / "maps") as maps:
         model(torch.randn(2, 7, 6))
         assert not (tmp_path / "maps").exists()
         assert maps["first.read"][0].shape == (2, 3, 7, 7)
-    assert [one.name for one in tmp_path.iterdir()] == ["maps"]
+    assert [file.name for file in tmp_path.iterdir()] == ["maps"]
 
 
 def test_nothing_is_left_when_the_run_fails(tmp_path):
@@ -266,8 +266,8 @@ def test_a_recording_is_not_overwritten(written):
 
 
 def test_two_recordings_to_one_folder_are_refused(tmp_path):
-    one, other = (record_weights(Two(), to=tmp_path / "maps") for _ in range(2))
-    with one, pytest.raises(ValueError, match="another recording is being written"), other:
+    first, second = (record_weights(Two(), to=tmp_path / "maps") for _ in range(2))
+    with first, pytest.raises(ValueError, match="another recording is being written"), second:
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["maps"]
 
@@ -287,7 +287,7 @@ def test_a_recording_in_which_nothing_ran_says_so_when_it_is_opened(tmp_path):
         Recording.open(tmp_path / "maps").names  # noqa: B018  # reading the attribute is the test
 
 
-def test_the_part_is_kept(tmp_path):
+def test_the_part_is_stored(tmp_path):
     both(tmp_path / "maps", rows=[1], queries=range(3))
     assert Recording.open(tmp_path / "maps").part == Part(rows=[1], queries=[0, 1, 2])
 
@@ -314,7 +314,7 @@ def blank(folder: Path) -> None:
 
 
 def call(**change: object) -> Callable[[Path], None]:
-    """Changes what the index says of the last call of the first read."""
+    """Return a function that changes the last call of the first read in the index."""
 
     def harm(folder: Path) -> None:
         reads = json.loads((folder / "index.json").read_text())["reads"]
@@ -325,7 +325,7 @@ def call(**change: object) -> Callable[[Path], None]:
 
 
 def cut(folder: Path) -> None:
-    """Leave out a call, but not its shape."""
+    """Remove a call from the index, but not its shape."""
     reads = json.loads((folder / "index.json").read_text())["reads"]
     del reads[0]["calls"][0]
     changed(folder, reads=reads)
@@ -385,8 +385,10 @@ def test_calls_of_several_batch_sizes_are_shown_where_they_are(tmp_path):
             model.first(items, model.first.memory(items), mask=causal())
     samples = Capture.open(tmp_path / "maps").samples
     assert len(samples) == 3
-    assert [sum(one.name.startswith("first") for one in seen.maps) for seen in samples] == [3, 2, 1]
-    assert all(one.weights.isfinite().all() for seen in samples for one in seen.maps)
+    assert [
+        sum(attention_map.name.startswith("first") for attention_map in sample_maps.maps) for sample_maps in samples
+    ] == [3, 2, 1]
+    assert all(attention_map.weights.isfinite().all() for sample_maps in samples for attention_map in sample_maps.maps)
 
 
 def test_a_path_that_is_not_a_folder_is_named(tmp_path, written):

@@ -1,4 +1,4 @@
-"""Reduction of the weights of a page: what fits, and what is kept."""
+"""Reduction of the weights of a page to a budget."""
 
 import numpy as np
 import pytest
@@ -18,9 +18,9 @@ TOTAL = 4 * 100 * 100 + 2 * 300 * 300
     [(TOTAL * 4, torch.float32, set()), (TOTAL * 4 - 1, torch.float16, set()), (TOTAL * 2 - 1, torch.float32, {"b"})],
 )
 def test_reduction_depends_on_the_budget(budget, dtype, cut):
-    found = PageCut.of(SIZES, budget=budget)
-    assert (found.dtype, found.cut) == (dtype, cut)
-    assert bool(found.note) == (dtype is not torch.float32 or bool(cut))
+    page_cut = PageCut.of(SIZES, budget=budget)
+    assert (page_cut.dtype, page_cut.cut) == (dtype, cut)
+    assert bool(page_cut.note) == (dtype is not torch.float32 or bool(cut))
 
 
 def test_reduction_uses_the_whole_budget():
@@ -41,13 +41,13 @@ def test_maps_that_do_not_fit_are_refused():
 @given(st.integers(1, 400), st.integers(1, 400), st.integers(0, 2**32))
 def test_each_block_has_its_number_of_largest_magnitude(rows, columns, seed):
     numbers = np.random.default_rng(seed).normal(size=(rows, columns)).astype(np.float32)
-    found = block_maxima(numbers)
-    assert found.shape == (min(rows, SIDE), min(columns, SIDE))
-    r, c = (np.random.default_rng(seed).integers(size) for size in found.shape)
-    down = [i * rows // found.shape[0] for i in (r, r + 1)]
-    across = [i * columns // found.shape[1] for i in (c, c + 1)]
+    maxima = block_maxima(numbers)
+    assert maxima.shape == (min(rows, SIDE), min(columns, SIDE))
+    r, c = (np.random.default_rng(seed).integers(size) for size in maxima.shape)
+    down = [i * rows // maxima.shape[0] for i in (r, r + 1)]
+    across = [i * columns // maxima.shape[1] for i in (c, c + 1)]
     block = numbers[down[0] : down[1], across[0] : across[1]]
-    assert found[r, c] == np.float16(block.flat[np.abs(block).argmax()])
+    assert maxima[r, c] == np.float16(block.flat[np.abs(block).argmax()])
 
 
 def test_zeros_have_no_key():

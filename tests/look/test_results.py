@@ -1,4 +1,4 @@
-"""Pictures of answers: what is in the data is in the picture; names and files that cannot be are refused."""
+"""Figures of predictions: contents, and refused names and files."""
 
 import re
 
@@ -11,22 +11,22 @@ from regard.look.figures.results import plot_boxes, plot_events, plot_images, pl
 IMAGE = np.zeros((30, 40, 3), np.uint8)
 TRACKS = np.array([[[0.0, 0], [1, 0]], [[5, 5], [5, 4]], [[9, 9], [9, 9]]])
 PLOTS = {
-    "boxes": lambda path, **more: plot_boxes(
-        IMAGE, [("cat_$\\frac$", 0.91, (2, 3, 10, 10)), ("dog", 0.5, (20, 5, 8, 8))], path, title="a <b>", **more
+    "boxes": lambda path, **options: plot_boxes(
+        IMAGE, [("cat_$\\frac$", 0.91, (2, 3, 10, 10)), ("dog", 0.5, (20, 5, 8, 8))], path, title="a <b>", **options
     ),
-    "events": lambda path, **more: plot_events(
+    "events": lambda path, **options: plot_events(
         np.zeros((8, 50), np.float32),
         [("cat_$\\frac$", 0.91, 0.2, 0.5), ("dog", 0.5, 1, 1)],
         path,
         seconds=2,
         title="t",
-        **more,
+        **options,
     ),
-    "images": lambda path, **more: plot_images(
-        [("cat_$\\frac$", np.ones((1, 4, 4))), ("dog", np.ones((3, 4, 4)))], path, **more
+    "images": lambda path, **options: plot_images(
+        [("cat_$\\frac$", np.ones((1, 4, 4))), ("dog", np.ones((3, 4, 4)))], path, **options
     ),
-    "tracks": lambda path, **more: plot_tracks(
-        ["cat_$\\frac$", "dog", "7"], TRACKS, TRACKS + 1, path, weights=[(1, 0.6), (2, 0.1)], title="t", **more
+    "tracks": lambda path, **options: plot_tracks(
+        ["cat_$\\frac$", "dog", "7"], TRACKS, TRACKS + 1, path, weights=[(1, 0.6), (2, 0.1)], title="t", **options
     ),
 }
 
@@ -40,7 +40,7 @@ def test_labels_are_text_in_the_figure(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", PLOTS)
-def test_no_file_is_replaced_unasked_or_written_by_halves(name, tmp_path):
+def test_no_file_is_replaced_by_default_or_written_in_part(name, tmp_path):
     path = tmp_path / "x.png"
     path.write_text("mine", encoding="utf-8")
     with pytest.raises(UserError, match="already exists"):

@@ -8,7 +8,7 @@ TEXTS = {"source": 0}
 SETS = {"source": 0, "queries": 0}
 POINTS = ("core.encoder.1.gather.read", "core.encoder.1.attention.read")
 
-# name, the scene's axes: kind, layer, direction, queries, keys
+# name, axes of the sample: kind, layer, direction, queries, keys
 ROLES = [
     ("core.encoder.2.attention.read", TEXTS, ("encoder self", 3, "", "source", "source")),
     ("core.encoder.11.attention.read", SETS, ("encoder self", 12, "", "source", "source")),
@@ -36,10 +36,10 @@ ROLES = [
 
 @pytest.mark.parametrize(("name", "axes", "role"), ROLES)
 def test_known_names_have_kind_layer_direction_and_axes(name, axes, role):
-    names = {name, *POINTS}  # induced points of one layer are none of another's
-    found = role_of(name, names, axes)
-    assert (found.kind, found.layer, found.direction, found.queries, found.keys) == role
-    assert found.kind in KINDS
+    names = {name, *POINTS}  # inducing points belong to their own layer
+    actual = role_of(name, names, axes)
+    assert (actual.kind, actual.layer, actual.direction, actual.queries, actual.keys) == role
+    assert actual.kind in KINDS
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tiles of a part of a read: together they are the formula's weights, and none is larger than it may be."""
+"""Tiles of a part of a read: equal to the formula together, each of limited size."""
 
 import math
 from dataclasses import asdict
@@ -77,11 +77,11 @@ def problem_of(
 
 
 def together(inputs: AttentionInputs, part: Part, tile_bytes: int) -> Tensor:
-    """All tiles in one tensor; each place is written once."""
+    """Return all tiles in one tensor, and check that each position is written once."""
     whole = torch.full(part.shape((BATCH, HEADS, QUERIES, KEYS)), float("nan"), dtype=torch.float64)
-    for place, weights in tiles(inputs, part, tile_bytes=tile_bytes):
-        assert whole[place].isnan().all()
-        whole[place] = weights.detach()
+    for position, weights in tiles(inputs, part, tile_bytes=tile_bytes):
+        assert whole[position].isnan().all()
+        whole[position] = weights.detach()
     return whole
 
 
@@ -126,8 +126,8 @@ def test_tiles_are_the_formula_whatever_leading_axes(leading):
     expected = expected[:, :, [1, 3]] if len(leading) > 1 else expected
     for tile_bytes in (1, 700, 1 << 20):
         whole = torch.zeros(part.shape((*leading, QUERIES, KEYS)))
-        for place, weights in tiles(inputs, part, tile_bytes=tile_bytes):
-            whole[place] = weights
+        for position, weights in tiles(inputs, part, tile_bytes=tile_bytes):
+            whole[position] = weights
         close(whole, expected)
 
 
@@ -136,8 +136,8 @@ def test_queries_that_share_keys_of_one_row():
     inputs = prepare_inputs(query, (keys, keys), score=ScaledDot(), choose=Soft(), mask=padding([4, 11, 0]), bias=None)
     part = PARTS["scattered"]
     whole = torch.zeros(part.shape((BATCH, HEADS, QUERIES, KEYS)))
-    for place, weights in tiles(inputs, part, tile_bytes=100):
-        whole[place] = weights
+    for position, weights in tiles(inputs, part, tile_bytes=100):
+        whole[position] = weights
     close(whole, part_of(reference.weights(inputs), part))
 
 
@@ -172,8 +172,11 @@ def test_rows_and_heads_that_are_not_recorded_are_not_computed():
 def test_tiles_are_consecutive_when_all_queries_are_recorded():
     strides = BATCH * HEADS * QUERIES, HEADS * QUERIES, QUERIES, 1
     for tile_bytes in (1, 500, 3000):
-        places = [tile.position for tile in tiles(problem_of(), Part(heads=[1, 3]), tile_bytes=tile_bytes)]
-        starts = [sum(one.start * stride for one, stride in zip(place, strides[1:], strict=False)) for place in places]
+        positions = [tile.position for tile in tiles(problem_of(), Part(heads=[1, 3]), tile_bytes=tile_bytes)]
+        starts = [
+            sum(part.start * stride for part, stride in zip(position, strides[1:], strict=False))
+            for position in positions
+        ]
         assert starts == sorted(starts)
         assert len(starts) > 1
 

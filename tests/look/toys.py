@@ -60,9 +60,9 @@ def capture_sources(model: Model, sources: list[list[int]], **options: int) -> C
     return capture
 
 
-def output_ids_of(seen) -> list[int]:
+def output_ids_of(sample_maps) -> list[int]:
     """Return the ids of an output."""
-    return [int(label[1:]) for label in seen.sample.axes["output"].labels]
+    return [int(label[1:]) for label in sample_maps.sample.axes["output"].labels]
 
 
 def forced_weights(model: Model, source: list[int], target: list[int]) -> dict[str, Tensor]:

@@ -58,7 +58,7 @@ def test_noise_is_added_in_training_only_and_the_error_is_that_of_the_clean_imag
 def test_invalid_settings_raise():
     with pytest.raises(ValueError, match="multiples of 4 with kind=convolutional, got 8 x 10"):
         Autoencoder(AutoencoderConfig(kind="convolutional"), (1, 8, 10))
-    with pytest.raises(ValueError, match="code must be from 1 to 65,536, got 0"):
+    with pytest.raises(ValueError, match="code_dim must be from 1 to 65,536, got 0"):
         AutoencoderConfig(code_dim=0)
     with pytest.raises(ValueError, match="noise must be from 0 to 1,000"):
         AutoencoderConfig(noise=-0.1)

@@ -41,7 +41,7 @@ def test_rows_are_independent_of_their_batch():
 
 
 def test_attention_weights_the_ratios():
-    scores = model().sum
+    scores = model().ratio_scores
     with torch.no_grad():
         scores.scale.fill_(1)
         scores.query.normal_(std=9)
@@ -63,7 +63,7 @@ def test_every_parameter_has_a_gradient_except_the_keys_while_the_query_is_zero(
     without_gradient = {
         name for name, value in classifier.named_parameters() if value.grad is None or not value.grad.any()
     }
-    assert without_gradient <= {"sum.key.weight", "pool.attention.key.bias"}  # the latter shifts all scores equally
+    assert without_gradient <= {"ratio_scores.key.weight", "pool.attention.key.bias"}  # the latter shifts all scores
 
 
 def test_ratios_need_a_class_writer():

@@ -143,7 +143,7 @@ def test_usage_by_hand():
 
 
 def test_invalid_settings_raise():
-    with pytest.raises(ValueError, match=r"codes must be from 2 to .*, got 1"):
+    with pytest.raises(ValueError, match=r"codebook_size must be from 2 to .*, got 1"):
         AutoencoderConfig(kind="quantized", codebook_size=1)
     with pytest.raises(ValueError, match="downsampling_layers must be from 1 to 16, got 0"):
         AutoencoderConfig(kind="quantized", downsampling_layers=0)

@@ -89,9 +89,9 @@ def test_observers_see_every_read_and_change_nothing(runs):
         recorded = core(targets, core.start(source))
     assert len(maps["read"]) == STEPS + 1
     with subscribe(lambda event: None):
-        event = core(targets, core.start(source))
+        subscribed = core(targets, core.start(source))
     assert len(runs) == 1
-    for out in (recorded, event):
+    for out in (recorded, subscribed):
         torch.testing.assert_close(out, expected, **TOLERANCE)
 
 

@@ -134,7 +134,7 @@ def test_seq2seq_without_attention_equals_layers_of_torch(cell):
         if cell == "gru":
             decoder.bias_hh_l0[2 * HIDDEN :] = cells.state_bias
     for row, length in enumerate(LENGTHS):
-        _, last = core.encoder.run(source.items[row : row + 1, :length])
+        _, last = core.encoder.rnn(source.items[row : row + 1, :length])
         states, _ = decoder(targets[row : row + 1], last)
         expected = torch.tanh(core.readout(torch.cat((states, targets[row : row + 1]), -1)))
         close(core(targets, core.start(source))[row], expected[0])
@@ -362,7 +362,8 @@ def test_location_attention_rejects_longer_sources():
         core.start(make_source())
 
 
-def test_config_of_an_earlier_run_is_complete():
+def test_config_has_every_field():
     assert set(to_plain(RecurrentConfig())) == {
         "cell", "layers", "decoder_layers", "directions", "width", "hidden", "attention", "attention_hidden", "kernel",
+        "max_positions",
     }  # fmt: skip

@@ -52,12 +52,12 @@ def test_hungarian_matching_is_the_best_of_all_assignments():
         in_row = rows == row
         assert sorted(targets[in_row].tolist()) == expected
         assert len(set(queries[in_row].tolist())) == len(expected)
-        cost_found = cost[row, queries[in_row], targets[in_row]].sum()
+        total_cost = cost[row, queries[in_row], targets[in_row]].sum()
         best = min(
             sum(cost[row, q, t] for q, t in zip(permutation, expected, strict=True))
             for permutation in itertools.permutations(range(5), len(expected))
         )
-        close(cost_found, best)
+        close(total_cost, best)
 
 
 def test_more_targets_than_queries_leaves_some_unmatched():

@@ -251,3 +251,13 @@ def test_operator_passes_opcheck():
     inputs = tuple(x.requires_grad_() for x in make_inputs(1, 2, 1, 5, 4, 3, 2, dtype=torch.float64))
     torch.library.opcheck(torch.ops.regard.additive_read.default, (*inputs, *(None,) * 6))
     assert additive_op.MAX_EXP_INPUT < 43
+
+
+@pytest.mark.parametrize(("key", "device"), [("CPU", "cpu"), ("CUDA", "cuda")])
+def test_operator_calls_the_implementation_of_its_device(monkeypatch, key, device):
+    devices, inputs, loops = [], make_inputs(1, 1, 1, 2, 3, 5, 7), additive_op._load_kernel("cpu")
+    monkeypatch.setattr(additive_op, "_load_kernel", lambda name: devices.append(name) or loops)
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+    out, _ = torch.ops.regard.additive_read.default.redispatch(keys, *inputs, *[None] * 6)
+    assert devices == [device]
+    close(out, loops.forward(*inputs, *[None] * 5)[0])

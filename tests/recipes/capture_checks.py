@@ -71,10 +71,10 @@ def _refuse(*_: Any, **__: Any) -> None:
 
 def _check_axes(sample: Sample) -> None:
     for axis in sample.axes.values():
-        if not axis.on:
+        if not axis.picture:
             assert not axis.places
             continue
-        picture = sample.pictures[axis.on]
+        picture = sample.pictures[axis.picture]
         for position in axis.places:
             if position is None:
                 continue
@@ -98,8 +98,8 @@ def check_gradients(run: Any, inputs: Sequence[Any]) -> Capture:
     assert len(parts) == len(capture) == len(plain)
     for part, sample_maps, plain_maps in zip(parts, capture, plain, strict=True):
         assert sample_maps.sample.title == plain_maps.sample.title
-        weights = {gradient_map.name: gradient_map for gradient_map in sample_maps.find()}
-        assert list(weights) == [gradient_map.name for gradient_map in plain_maps.maps]
+        weights = {weights_map.name: weights_map for weights_map in sample_maps.find()}
+        assert list(weights) == [weights_map.name for weights_map in plain_maps.maps]
         gradient_maps = sample_maps.find(measure=GRADIENT)
         assert [gradient_map.name for gradient_map in gradient_maps] == [
             name for name in weights if "before the first step" not in name

@@ -155,8 +155,8 @@ def test_gradients_are_those_of_the_predicted_tags(run):
     trained, inputs = load(run / "run"), ["mister hill saw", ["the", "lake", "saw"]]
     for sentence, sample_maps in zip(inputs, check_gradients(trained, inputs), strict=True):
         tokens = sentence.split() if isinstance(sentence, str) else sentence
-        predicted = TaggedSentences((tuple(tokens),), (tuple(trained.predict([sentence])[0]),), (1,), "these")
-        _, likely = trained.recipe.predict_tags(trained.model, predicted)
+        sentences = TaggedSentences((tuple(tokens),), (tuple(trained.predict([sentence])[0]),), (1,), "these")
+        _, likely = trained.recipe.predict_tags(trained.model, sentences)
         assert len(likely) == 3
         assert trained.likelihood(sentence, sample_maps).item() == pytest.approx(sum(likely), abs=1e-5)
 

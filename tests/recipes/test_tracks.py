@@ -108,8 +108,8 @@ def test_people_attend_to_their_neighbors_nearest_first(run):
     orders = [[int(position[0]) for position in sample_maps.sample.axes["source"].places] for sample_maps in capture]
     assert orders == [[0, 1, 2, 3, 4], [1, 0, 2, 3, 4], [2, 1, 0, 3, 4], [3, 2, 1, 0, 4], [4, 3, 2, 1, 0]]
     plane = capture[0].sample.pictures["plane"]
-    assert np.allclose([track.seen for track in plane.tracks], tracks)
-    assert np.allclose([track.ahead for track in plane.tracks], trained.predict([tracks])[0])
+    assert np.allclose([track.history for track in plane.tracks], tracks)
+    assert np.allclose([track.future for track in plane.tracks], trained.predict([tracks])[0])
     # The order of the list does not matter to the model: weights are permuted with it.
     other = [3, 0, 4, 1, 2]
     for sample_maps, person in zip(check_capture(trained, [tracks[other]]), other, strict=True):
@@ -123,9 +123,8 @@ def test_a_crowd_shows_its_first_twenty_people(run):
     capture = check_capture(load(run / "run"), [tracks, tracks[:2]])
     assert len(capture) == 22
     assert len(capture[0].sample.pictures["plane"].tracks) == 23
-    assert [sample_maps.sample.title.partition(":")[0] for sample_maps in capture] == ["tracks 1"] * 20 + [
-        "tracks 2"
-    ] * 2
+    titles = [sample_maps.sample.title.partition(":")[0] for sample_maps in capture]
+    assert titles == ["tracks 1"] * 20 + ["tracks 2"] * 2
 
 
 def test_positions_have_no_probability(run):

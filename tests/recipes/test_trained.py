@@ -132,9 +132,8 @@ def test_gradients_are_those_of_the_output_text(trained_run: TrainedTexts) -> No
     first, second = check_gradients(trained_run, ["bob sees ada", "gus"])
     for text, sample_maps in (("bob sees ada", first), ("gus", second)):
         expected = sum(math.log(step.probability) for step in sample_maps.sample.steps)
-        assert trained_run.likelihood(text, sample_maps).item() == pytest.approx(
-            expected, abs=0.2
-        )  # the search bans special tokens
+        # The search excludes special tokens.
+        assert trained_run.likelihood(text, sample_maps).item() == pytest.approx(expected, abs=0.2)
 
 
 def copy_run(finished_run: Path, folder: Path) -> Path:

@@ -217,7 +217,7 @@ def test_learned_files_must_be_unmodified(tmp_path: Path) -> None:
     )
     check_learned(tmp_path)
     (tmp_path / "labels.json").write_text("[2]")
-    with pytest.raises(UserError, match=r"labels\.json: damaged, or edited by hand.*remove .*learned\.json"):
+    with pytest.raises(UserError, match=r"labels\.json: damaged, or edited by hand.*new values in .*learned\.json"):
         check_learned(tmp_path)
     (tmp_path / "labels.json").unlink()
     with pytest.raises(UserError, match=r"labels\.json is missing"):

@@ -1,4 +1,4 @@
-"""A toy run: twenty pairs whose target is the source's words in capitals and reverse order."""
+"""Toy run: twenty pairs whose target is the source's words in capitals and reverse order."""
 
 from pathlib import Path
 

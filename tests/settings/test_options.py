@@ -11,26 +11,26 @@ from regard.settings.options import NoSettings, Parsed, option_name, parse, peek
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
-    """A command's own options."""
+    """Options of a command."""
 
     seed: int = 1
     """First number."""
     loud: bool = False
-    """Say more."""
+    """Print more."""
     dry_run: bool = True
     """Do nothing."""
     files: tuple[str, ...] = ()
-    """What to read."""
+    """Input files."""
     pair: tuple[float, float] = (0.5, 0.25)
     """Two numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeSettings:
-    """A configuration."""
+    """Settings of a recipe."""
 
     model: ModelConfig = field(default_factory=lambda: ModelConfig(core=TransformerConfig(layers=5)))
-    """The model."""
+    """Model."""
 
 
 def read(*argv: str, most: int = 1) -> Parsed[CommandOptions, RecipeSettings]:

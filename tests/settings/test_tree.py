@@ -13,35 +13,35 @@ from regard.settings.tree import apply_changes, collect_groups, find_differences
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """A round one."""
+    """Round shape."""
 
     name: ClassVar[str] = "round"
 
     radius: int = 3
-    """How far it reaches,
+    """Radius of the shape,
     in steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Square:
-    """A square one."""
+    """Square shape."""
 
     name: ClassVar[str] = "square"
 
     side: float = 2.0
-    """How long a side is."""
+    """Length of a side."""
     radius: int = 0
-    """Of its corners."""
+    """Radius of the corners."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """A tile."""
+    """Tile of one shape."""
 
     shape: Round | Square = field(default_factory=lambda: Round(radius=7))
-    """What it looks like."""
+    """Shape of the tile."""
     label: str | None = None
-    """What is written on it."""
+    """Text on the tile."""
 
     def __post_init__(self) -> None:
         if self.label == "bad":
@@ -50,12 +50,12 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """A floor."""
+    """Floor of tiles."""
 
     tile: Tile = field(default_factory=Tile)
-    """What it is made of."""
+    """Tile of the floor."""
     rooms: tuple[str, ...] = ("hall",)
-    """Where it lies."""
+    """Rooms with this floor."""
 
 
 def format_path(path: str) -> str:
@@ -69,15 +69,15 @@ def change(changes: dict[str, Any], *, complete: bool = False) -> Floor:
 def test_groups_hold_every_setting_with_its_documentation() -> None:
     first, tile, shape = collect_groups(Floor())
     assert [(group.path, group.doc) for group in (first, tile, shape)] == [
-        ("", "A floor."),
-        ("tile", "What it is made of."),
-        ("tile.shape", "A round one."),
+        ("", "Floor of tiles."),
+        ("tile", "Tile of the floor."),
+        ("tile.shape", "Round shape."),
     ]
     assert [setting.path for setting in tile.settings] == ["tile.shape", "tile.label"]
     assert tile.settings[0].value == "round"
     assert tile.settings[0].kind.choices == ("round", "square")
     (radius,) = shape.settings
-    assert (radius.value, radius.doc) == (7, "How far it reaches, in steps.")
+    assert (radius.value, radius.doc) == (7, "Radius of the shape, in steps.")
 
 
 def test_apply_changes_keeps_other_settings() -> None:
@@ -122,12 +122,12 @@ def test_apply_changes_refuses_a_missing_setting_when_complete() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Wall:
-    """A wall."""
+    """Painted wall."""
 
     height: int = 3
-    """How high it is."""
+    """Height of the wall."""
     color: str | None = None
-    """What it is painted in."""
+    """Color of the wall."""
 
 
 def test_all_settings_are_written() -> None:

@@ -192,7 +192,7 @@ def test_checkpoint_of_an_older_format_is_refused(run: Path) -> None:
         del content["checksum"]
         (at(run, step) / "state.json").write_text(json.dumps(content))
     with pytest.raises(
-        CheckpointError, match=r"older version of regard \(format 1, this one reads \d\): train the run"
+        CheckpointError, match=r"an older version of regard: format must be \d, got 1"
     ):
         train(run, LATER)
     assert checkpoints(run) == before

@@ -27,7 +27,7 @@ def test_lines_hold_means_over_tokens_and_null_for_nan(tmp_path: Path) -> None:
     assert size == len(text)
     first, second = map(json.loads, text.splitlines())
     position = {"step": 7, "epoch": 1, "seconds": 60.0}
-    means = {"loss": 4.0, "nll": 2.0, "lr": 0.5, "norm": 2.0, "tokens_per_s": 60.0}
+    means = {"loss": 4.0, "nll": 2.0, "lr": 0.5, "grad_norm": 2.0, "tokens_per_s": 60.0}
     assert first == {"kind": "train", **position, **means}
     assert second == {"kind": "validation", **position, "bleu": None, "notes": [1, 2]}
 

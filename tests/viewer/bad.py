@@ -1,4 +1,4 @@
-"""Pages that something is wrong with, and what they must say."""
+"""Invalid pages, and the error messages that they must show."""
 
 import base64
 import copy
@@ -22,27 +22,27 @@ _READ = {
     "weights": {"form": "whole", "dtype": "float32", "chunk": "0"},
 }
 _AXIS = {"kind": "item", "labels": ["a", "b"], "picture": "", "places": []}
-_SCENE = {"title": "t", "axes": {"q": _AXIS, "k": _AXIS}, "reads": [_READ], "pictures": {}, "steps": []}
+_SAMPLE = {"title": "t", "axes": {"q": _AXIS, "k": _AXIS}, "reads": [_READ], "pictures": {}, "steps": []}
 _PAGE = {
     "format": "regard page",
     "version": 2,
-    "captures": [{"title": "t", "model": "m", "samples": [_SCENE]}],
+    "captures": [{"title": "t", "model": "m", "samples": [_SAMPLE]}],
     "note": "",
 }
 
 
 def page_with(page: str, content: str) -> str:
-    """The shipped page with this in the place of its data."""
+    """Return the page with this content in place of its data."""
     return page.replace("<!-- data -->", content)
 
 
 def _data(*path: Any, value: Any = None, chunk: str | None = None) -> str:
     page = copy.deepcopy(_PAGE)
-    place: Any = page
+    parent: Any = page
     for name in path[:-1]:
-        place = place[name]
+        parent = parent[name]
     if path:
-        place[path[-1]] = value
+        parent[path[-1]] = value
     if chunk is None:
         chunk = base64.b64encode(zlib.compress(np.eye(2, dtype=np.float32).tobytes())).decode()
     chunks = f'<script type="application/octet-stream" class="chunk" id="chunk-0">{chunk}</script>' if chunk else ""

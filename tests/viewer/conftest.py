@@ -1,6 +1,6 @@
-"""A real browser, and pages of runs that were trained for these tests.
+"""A browser, and pages of runs that are trained for these tests.
 
-Whatever a page does here, it may not write an error to the console, nor ask for anything but itself.
+A page must not write errors to the console, nor request anything but itself.
 """
 
 import json
@@ -37,7 +37,7 @@ _RUNS = {
         "--data.epoch-size 40 --data.val-size 8 --data.test-size 4"
     ),
 }
-"""Trained on data that comes with the package, made-up or embedded."""
+"""Commands that train runs on data of the package, synthetic or embedded."""
 
 
 @pytest.fixture(scope="session")
@@ -50,39 +50,40 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens a page: opened(path, "#view=links", width=..., height=..., color_scheme=...)."""
-    pages, wrong = [], []
+def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Return a function that opens a page: open_page(path, "#view=links", width=..., height=..., color_scheme=...)."""
+    pages, errors = [], []
 
-    def open_page(path: Path, fragment: str = "", *, width: int = 1280, height: int = 800, **context: Any) -> Page:
+    def open_tab(path: Path, fragment: str = "", *, width: int = 1280, height: int = 800, **context: Any) -> Page:
         page = browser.new_page(viewport={"width": width, "height": height}, **context)
         page.set_default_timeout(20_000)
         pages.append(page)
-        page.on("console", lambda message: message.type in ("error", "warning") and wrong.append(message.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda message: message.type in ("error", "warning") and errors.append(message.text))
+        page.on("pageerror", lambda error: errors.append(str(error)))
         own = path.resolve().as_uri()
-        # Chromium asks for the page itself; everything else would be a request off the page.
+        # Chromium requests the page itself; any other request is an error.
         page.on(
-            "request", lambda made: made.url.startswith((own, "data:", "blob:", "about:")) or wrong.append(made.url)
+            "request",
+            lambda request: request.url.startswith((own, "data:", "blob:", "about:")) or errors.append(request.url),
         )
         page.goto(own + fragment)
         page.wait_for_function("window.regard || document.querySelector('[role=alert], iframe')")
         page.evaluate("window.regard && window.regard.ready")
         return page
 
-    yield open_page
+    yield open_tab
     for page in pages:
         page.close()
-    assert wrong == []
+    assert errors == []
 
 
 @pytest.fixture(scope="session")
-def looked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Capture, Path]]:
-    """The capture of a run of this kind, trained when it is first asked for, and its page."""
-    made: dict[str, tuple[Capture, Path]] = {}
+def train_and_capture(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Capture, Path]]:
+    """Return a function that trains a run of this name, once, and returns its capture and page."""
+    results: dict[str, tuple[Capture, Path]] = {}
 
     def look(name: str) -> tuple[Capture, Path]:
-        if name not in made:
+        if name not in results:
             folder = tmp_path_factory.mktemp(name)
             if name in ("transformer", "recurrent"):
                 words = ["train", *toy_arguments(folder, core=name)]
@@ -92,14 +93,14 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Ca
             run = load(folder / "run")
             gradients = name in ("transformer", "recurrent")
             capture = run.look([run.test_input(0)], gradients=gradients)
-            made[name] = capture, capture.save(folder / "page.html")
-        return made[name]
+            results[name] = capture, capture.save(folder / "page.html")
+        return results[name]
 
     return look
 
 
 def tip_of(page: Page) -> dict[str, Any]:
-    """What the pointer is told: the entries it is at, the head, and the number as it is written."""
+    """Return the data of the tooltip: query, key, head, and the number as text."""
     tip = page.locator("#tip")
     tip.wait_for(state="visible")
     return json.loads(tip.evaluate("tip => JSON.stringify(tip.dataset)"))

@@ -1,4 +1,4 @@
-"""The page that is shipped is the one that its sources build, and bad pages say what is wrong with them."""
+"""The committed page is built from the sources, and invalid pages show an error."""
 
 import hashlib
 import re
@@ -20,19 +20,19 @@ def test_the_page_was_built_from_these_sources():
         viewer / "style.css",
         *(path for path in (viewer / "src").rglob("*") if path.is_file()),
     ]
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(path.relative_to(ROOT).as_posix() for path in files):
-        found.update(name.encode() + b"\0" + (ROOT / name).read_bytes() + b"\0")
+        digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes() + b"\0")
     (stated,) = re.findall(r"<!-- built from sha256:([0-9a-f]+) -->", PAGE.read_text(encoding="utf-8"))
-    assert stated == found.hexdigest(), "regard/look/page/page.html is not of these sources: make viewer"
+    assert stated == digest.hexdigest(), "regard/look/page/page.html is not built from these sources: run make viewer"
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_damaged_page_shows_an_error(name, opened, tmp_path):
+def test_an_invalid_page_shows_an_error(name, open_page, tmp_path):
     content, message = BAD[name]
     path = tmp_path / "page.html"
     path.write_text(page_with(PAGE.read_text(encoding="utf-8"), content), encoding="utf-8")
-    page = opened(path)
-    told = page.locator("[role=alert]").first
-    told.wait_for()
-    assert re.search(message, told.inner_text()), told.inner_text()
+    page = open_page(path)
+    alert = page.locator("[role=alert]").first
+    alert.wait_for()
+    assert re.search(message, alert.inner_text()), alert.inner_text()

@@ -1,23 +1,23 @@
-/** Labels beside a matrix: as many as there is room for, never one over another. */
+/** Axis labels of a matrix, as many as fit without overlap. */
 
 import { font, cssVariable } from "./dom.js";
 import { axisLabel } from "./format.js";
 import type { Viewport } from "./viewport.js";
 
 const SIZE = 12.5;
-/** From one line of text to the next. */
+/** Line height. */
 const LINE = 15;
-/** Lines of one axis may come so close where more of them fit. */
+/** Smallest line height of the queries' labels. */
 const MIN_LINE = 13.5;
 const GAP = 6;
 export const MOST_PX = 150;
-/** So far outside of the matrix a label is pointed at. */
+/** Distance from the matrix to the position of a label under the pointer. */
 export const LABEL_PX = 12;
 const SLANT = (55 * Math.PI) / 180;
-/** Slanted labels need so much from one to the next. */
+/** Smallest distance between slanted labels. */
 const MIN_SLANTED_PX = LINE / Math.sin(SLANT);
 
-/** Beside the last label, half of which may reach over the matrix's end. */
+/** Margin after the last label, half of which may extend beyond the matrix. */
 const END = 8;
 
 export interface Margins {
@@ -27,17 +27,17 @@ export interface Margins {
   bottom: number;
 }
 
-/** The labels of one axis, made visible and cut to a width. */
+/** Labels of one axis with all characters visible, truncated to a width. */
 export class Labels {
   readonly texts: string[];
   readonly widths: number[];
   readonly longest: number;
-  /** Whether there is room at the right of the matrix for slanted labels. */
+  /** True if slanted labels fit at the right of the matrix. */
   slants = false;
 
   constructor(labels: string[], drawing: CanvasRenderingContext2D, most = MOST_PX) {
     drawing.font = font(SIZE);
-    // Of thousands only some are drawn at a time, but the longest decides how much room all get.
+    // Of thousands only some are drawn at a time, but the longest determines the margin.
     this.texts = labels.map(axisLabel);
     this.widths = [];
     this.longest = 0;
@@ -63,27 +63,27 @@ function truncate(drawing: CanvasRenderingContext2D, text: string, most: number)
 
 const UPRIGHT = Math.PI / 2;
 
-/** How labels above cells of this width are turned; slanted only where there is room for it at the right. */
+/** Angle of labels above cells of this width; slanted only if they fit at the right. */
 function angleFor(labels: Labels, cell: number, slants: boolean): number {
   if (labels.longest + GAP <= cell) return 0;
   return slants && cell >= MIN_SLANTED_PX ? SLANT : UPRIGHT;
 }
 
-/** How high, and how far beyond its own cell, a turned label reaches. */
+/** Height of a rotated label, and its extent beyond its own cell. */
 function labelExtent(labels: Labels, angle: number): { up: number; beyond: number } {
   if (angle === 0) return { up: LINE, beyond: END };
   const up = Math.sin(angle) * labels.longest + Math.cos(angle) * LINE;
   return { up, beyond: angle === UPRIGHT ? END : Math.cos(angle) * labels.longest };
 }
 
-/** The room that labels need around a matrix of cells of this width. */
+/** Margins for labels around a matrix with cells of this width. */
 export function marginsFor(down: Labels, across: Labels, cell: number): Margins {
   across.slants = angleFor(across, cell, true) === SLANT;
   const { up, beyond } = labelExtent(across, angleFor(across, cell, across.slants));
   return { left: Math.ceil(down.longest + GAP + 2), top: Math.ceil(up + GAP), right: Math.ceil(beyond), bottom: END };
 }
 
-/** Every so many-th label is drawn: 1, 2, 5, 10, 20, ... */
+/** Return k to draw every k-th label: 1, 2, 5, 10, 20, ... */
 export function labelStep(cell: number, needed: number): number {
   let step = 1;
   for (let factor = 0; step * cell < needed; factor++) step = step * [2, 2.5, 2][factor % 3]!;
@@ -118,7 +118,7 @@ export function drawAcross(drawing: CanvasRenderingContext2D, labels: Labels, vi
   }
 }
 
-/** One key's label, turned as the others are. */
+/** Draw the label of one key at the common angle. */
 function drawTurned(drawing: CanvasRenderingContext2D, text: string, middle: number, angle: number): void {
   drawing.save();
   drawing.translate(middle, -GAP);
@@ -129,7 +129,7 @@ function drawTurned(drawing: CanvasRenderingContext2D, text: string, middle: num
   drawing.restore();
 }
 
-/** Draw one query's label over its neighbors, emphasized. */
+/** Draw the highlighted label of a query over its neighbors. */
 export function emphasizeDown(drawing: CanvasRenderingContext2D, labels: Labels, viewport: Viewport, query: number): void {
   const middle = viewport.y + (query + 0.5) * viewport.cell.y;
   if (middle < 0 || middle > viewport.matrixSize.height) return;
@@ -140,7 +140,7 @@ export function emphasizeDown(drawing: CanvasRenderingContext2D, labels: Labels,
   drawing.fillText(labels.texts[query]!, -GAP, middle);
 }
 
-/** Draw one key's label over its neighbors, emphasized. */
+/** Draw the highlighted label of a key over its neighbors. */
 export function emphasizeAcross(drawing: CanvasRenderingContext2D, labels: Labels, viewport: Viewport, key: number): void {
   const middle = viewport.x + (key + 0.5) * viewport.cell.x;
   if (middle < 0 || middle > viewport.matrixSize.width) return;
@@ -162,7 +162,7 @@ function drawBackground(drawing: CanvasRenderingContext2D, x: number, y: number,
   drawing.fillStyle = ink;
 }
 
-/** Set ink and font for labels. */
+/** Set the color and font of labels. */
 export function useLabelFont(drawing: CanvasRenderingContext2D, color = "--ink"): void {
   drawing.font = font(SIZE);
   drawing.fillStyle = cssVariable(color);

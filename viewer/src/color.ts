@@ -1,50 +1,50 @@
-/** Colors of numbers, in equal steps of lightness; of categories, told apart by the color-blind. */
+/** Color scales of numbers, in equal steps of lightness, and a color-blind-safe palette of categories. */
 
 import type { Read } from "./page.js";
 import type { Shown, Table } from "./view.js";
 
 /** White to dark blue: CIELAB lightness 100, 89.5, ... 16 (regard/look/figures/alignment.py). */
 const LIGHT = "#ffffff #cfe3fd #9ec7fc #6aaafb #468de4 #2971c6 #0c56a5 #073e7a #032751";
-/** The dark ground to a light blue: lightness 8.5, 18.9, ... 92, OKLCH hue 255. */
+/** Dark background to light blue: lightness 8.5, 18.9, ... 92, OKLCH hue 255. */
 const DARK = "#15191d #1c2f47 #214675 #295fa0 #3779c8 #5895e1 #7eb1f3 #a8ceff #daeafe";
-/** Below zero: white, or the dark ground, to orange, as even; OKLCH hue 60. */
+/** Negative numbers: white or the dark background to orange, in equal steps; OKLCH hue 60. */
 const LIGHT_BELOW = "#ffffff #fcdbc1 #f1b88a #e39652 #c57a35 #a56019 #814a11 #5e340a #3e2104";
 const DARK_BELOW = "#15191d #3c2a1c #5e3e23 #825329 #a76a33 #c6844a #dfa16e #f4c198 #ffe3ce";
-/** Okabe and Ito's. */
+/** Palette of Okabe and Ito. */
 const CATEGORIES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000"];
 const STEPS = 512;
 
-/** Whether the page is shown light on dark. */
+/** Return true in the dark theme. */
 export function isDark(): boolean {
   return document.documentElement.dataset["theme"] === "dark";
 }
 
-/** The color of the nth category; dark ones are lightened on a dark ground. */
+/** Color of the nth category; black is lightened in the dark theme. */
 export function category(index: number): string {
   const color = CATEGORIES[index % CATEGORIES.length]!;
   return isDark() && color === "#000000" ? "#e8edf2" : color;
 }
 
-/** Whether numbers of a read may be negative. */
+/** Return true if the numbers of a read may be negative. */
 export function isSigned(read: Read): boolean {
   return read.measure === "weight x gradient";
 }
 
-/** The number that gets the darkest color. */
+/** Number with the darkest color. */
 export function darkest(shown: Shown, table: Table): number {
   if (shown.scale === "one") return 1;
   return Math.abs(table.maxMagnitude(shown.head)) || 1;
 }
 
-/** Colors of numbers from 0, or from minus `most`, to `most`. */
+/** Color scale from 0 (or -`most` if signed) to `most`. */
 export interface Scale {
   readonly most: number;
   readonly signed: boolean;
-  /** As a style, such as "rgb(1, 2, 3)". */
+  /** CSS color, such as "rgb(1, 2, 3)". */
   css(number: number): string;
-  /** As four bytes of a picture's data (little-endian: alpha, blue, green, red). */
+  /** Pixel of ImageData as a 32-bit integer (little-endian: alpha, blue, green, red). */
   bytes(number: number): number;
-  /** The ink that can be read on it. */
+  /** Text color with sufficient contrast. */
   ink(number: number): string;
 }
 
@@ -64,22 +64,22 @@ export function scaleTo(most: number, signed: boolean, dark = isDark()): Scale {
   };
 }
 
-/** The scale of what is shown. */
+/** Color scale of the shown head. */
 export function scaleOf(shown: Shown, table: Table): Scale {
   return scaleTo(darkest(shown, table), isSigned(shown.read));
 }
 
-/** The color of numbers that were cut away. */
+/** Color of omitted weights. */
 export function omittedColor(dark = isDark()): number {
   return packed(dark ? [44, 44, 47] : [238, 237, 233]);
 }
 
-/** Four bytes of a picture's data as a style. */
+/** CSS color of a pixel. */
 export function css(bytes: number): string {
   return `rgb(${bytes & 255}, ${(bytes >> 8) & 255}, ${(bytes >> 16) & 255})`;
 }
 
-/** How bright a color is, as WCAG 2 defines relative luminance; black and white ink are as readable at 0.18. */
+/** Relative luminance (WCAG 2); at 0.18 black and white text have the same contrast. */
 export function luminance(bytes: number): number {
   const linear = (byte: number) => {
     const share = byte / 255;

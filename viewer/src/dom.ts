@@ -1,9 +1,9 @@
-/** Small helpers to build the page's elements. */
+/** Creation of elements and canvases. */
 
 type Child = Node | string | null;
 type Attributes = Record<string, string | number | boolean | ((event: never) => void)>;
 
-/** An element; attributes that are functions listen, `true` is an empty attribute, `false` none. */
+/** Create an element; function values are event listeners, `true` is an empty attribute, `false` omits it. */
 export function make<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   attributes: Attributes = {},
@@ -18,7 +18,7 @@ export function make<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
-/** The canvas's drawing context, with one unit a CSS pixel, for an area of that size; cleared. */
+/** Resize and clear a canvas, and return its drawing context in CSS pixels. */
 export function prepareCanvas(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
   const ratio = window.devicePixelRatio || 1;
   const wide = Math.max(1, Math.round(width * ratio));
@@ -36,12 +36,12 @@ export function prepareCanvas(canvas: HTMLCanvasElement, width: number, height: 
   return drawing;
 }
 
-/** The value of a color or font named in style.css, such as "--ink". */
+/** Value of a CSS variable of style.css, such as "--ink". */
 export function cssVariable(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-/** The font of labels on canvases. */
+/** CSS font of labels on canvases. */
 export function font(size: number, weight = 400): string {
   return `${weight} ${size}px ${cssVariable("--font") || "sans-serif"}`;
 }

@@ -1,11 +1,11 @@
-/** Numbers and labels as people read them. */
+/** Formatting of numbers and labels. */
 
 const SHOWN: Record<string, string> = { "\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d" };
 const INVISIBLE = /[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/u;
 const ELLIPSIS = "\u2026";
 
-/** A token with everything visible: spaces as open boxes, a lone accent on a dotted circle, cut if long; the same as
- *  `readable` of regard/look/figures/labels.py. */
+/** Return a token with all characters visible: spaces as open boxes, a lone accent on a dotted circle; truncated. Same
+ *  as `readable` in regard/look/figures/labels.py. */
 export function readable(token: string, most = 24, spaces = "\u2423"): string {
   if (token === "") return "\u2205";
   let characters = [...token];
@@ -25,17 +25,17 @@ function visible(character: string, spaces: string, joins: boolean): string {
   return /\s/u.test(character) ? spaces : character;
 }
 
-/** A label on an axis: spaces between its words need no mark, those at an end do. */
+/** Return the label of an axis entry; only leading and trailing spaces are marked. */
 export function axisLabel(label: string): string {
   return readable(label, 24, label.trim() === label ? " " : "\u2423");
 }
 
-/** A number exactly: with as many significant digits as its type holds (9 of a float32, 5 of a float16). */
+/** Format a number exactly, with the significant digits of its dtype: 9 for float32, 5 for float16. */
 export function formatExact(number: number, digits: number): string {
   return String(Number(number.toPrecision(digits)));
 }
 
-/** A number in short, for tables and legends. */
+/** Format a number briefly, for tables and legends. */
 export function formatShort(number: number): string {
   const size = Math.abs(number);
   if (size === 0) return "0";
@@ -43,18 +43,18 @@ export function formatShort(number: number): string {
   return String(Number(number.toPrecision(size < 1 ? 3 : 4)));
 }
 
-/** Several of what an axis holds: "tokens", "boxes", "entries". */
+/** Return the plural: "tokens", "boxes", "entries". */
 export function plural(kind: string): string {
   if (/(s|x|z|ch|sh)$/.test(kind)) return `${kind}es`;
   return /[^aeiou]y$/.test(kind) ? `${kind.slice(0, -1)}ies` : `${kind}s`;
 }
 
-/** "1 token", "3 tokens" */
+/** Return "1 token", "3 tokens". */
 export function counted(number: number, kind: string): string {
   return `${number.toLocaleString("en")} ${number === 1 ? kind : plural(kind)}`;
 }
 
-/** What a head is called: "head 3", "mean over 8 heads", "" where a read has no heads. */
+/** Name of a head: "head 3", "mean over 8 heads"; "" for a read without heads. */
 export function headName(heads: string[], head: number): string {
   if (heads.length === 1) return heads[0] ? `head ${heads[0]}` : "";
   if (head < 0) return `mean over ${heads.length} heads`;

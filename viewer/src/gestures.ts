@@ -1,4 +1,4 @@
-/** Wheel, drag, pinch, click and hover on an element, as what they mean. Places are relative to the element. */
+/** Zoom, pan, hover and click from wheel, drag and pinch events. Points are relative to the element. */
 
 export interface Point {
   x: number;
@@ -6,7 +6,7 @@ export interface Point {
 }
 
 export interface Gestures {
-  /** False if nothing changed: then the page scrolls. */
+  /** Return false if nothing changed; then the page scrolls. */
   zoom(factor: number, at: Point): boolean;
   move(x: number, y: number): void;
   hover(at: Point | null): void;
@@ -14,10 +14,10 @@ export interface Gestures {
   fit(): void;
 }
 
-/** A pointer that moved less than this between down and up has clicked. */
+/** Largest movement of a click between pointerdown and pointerup. */
 const STILL_PX = 4;
 
-/** Listen on an element until it is gone. */
+/** Add the event listeners to an element. */
 export function addGestures(element: HTMLElement, gestures: Gestures): void {
   const pointers = new Map<number, Point>();
   let traveled = 0;
@@ -52,7 +52,7 @@ export function addGestures(element: HTMLElement, gestures: Gestures): void {
   });
   element.addEventListener("pointercancel", (event) => pointers.delete(event.pointerId));
   element.addEventListener("pointerleave", (event) => {
-    // A finger that is lifted leaves too, but what it touched should stay told.
+    // Lifting a finger also leaves the element; the tooltip stays.
     if (event.pointerType !== "touch") gestures.hover(null);
   });
   element.addEventListener("dblclick", () => gestures.fit());

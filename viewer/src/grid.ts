@@ -1,6 +1,6 @@
-/** A table of buttons that the tab key enters once; arrows move between them. */
+/** Keyboard navigation in a table of buttons: one tab stop, arrow keys move between cells (ARIA grid). */
 
-/** Listen to the buttons with a data-row and a data-column in a table. */
+/** Add navigation and clicks to the buttons with data-row and data-column of a table. */
 export function addGridNavigation(table: HTMLElement, pick: (row: number, column: number) => void): void {
   const button = (row: number, column: number) =>
     table.querySelector<HTMLElement>(`button[data-row="${row}"][data-column="${column}"]`);

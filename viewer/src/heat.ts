@@ -1,21 +1,21 @@
-/** A matrix of numbers as colors, painted in tiles that are kept: moving over it only copies them. */
+/** Heatmap of a matrix, painted in cached tiles: panning only copies them. */
 
 import { css, isDark, scaleOf, omittedColor, type Scale } from "./color.js";
 import { blockBorders } from "./table.js";
 import type { Shown, Table } from "./view.js";
 import type { Viewport } from "./viewport.js";
 
-/** Cells a side of a tile, each of them one number or the largest of a few. */
+/** Cells per side of a tile; a cell is one number, or the largest of a block. */
 const TILE = 256;
 const MOST_TILES = 160;
-/** Time for painting tiles in one frame; what is left comes in the next. */
+/** Time for painting tiles in one frame; the other tiles are painted in the next frames. */
 const BUDGET_MS = 7;
-/** A table that was cut shows its overview until a cell is so large; its single numbers from there on. */
+/** Size of a cell from which a reduced table shows its single numbers; below, its overview. */
 const EXACT_FROM_PX = 0.5;
-/** Blocks a side of the picture under the tiles. */
+/** Blocks per side of the overview that is drawn until the tiles are painted. */
 const COARSE = 512;
 
-/** Tiles halve the numbers of a side so often. */
+/** Numbers per cell of a tile, a power of two for each side. */
 interface Level {
   across: number;
   down: number;
@@ -35,20 +35,20 @@ export class Heat {
     this.scale = scaleOf(shown, table);
   }
 
-  /** Whether it shows this, in the colors of now. */
+  /** Return true if this heatmap is valid for a table, a head and the current colors. */
   isFor(table: Table, shown: Shown): boolean {
     const scale = scaleOf(shown, table);
     const same = scale.most === this.scale.most && scale.signed === this.scale.signed && isDark() === this.dark;
     return same && table === this.table && shown.head === this.head;
   }
 
-  /** Whether single numbers show, or only the largest of blocks. */
+  /** Return true if single numbers are drawn, false for the overview. */
   isExact(viewport: Viewport): boolean {
     const { x, y } = viewport.cell;
     return this.table.isComplete || Math.min(x, y) >= EXACT_FROM_PX;
   }
 
-  /** Draw what shows; false if some of it has to come in a later frame. */
+  /** Draw the visible part; return false if some tiles are left for a later frame. */
   draw(drawing: CanvasRenderingContext2D, viewport: Viewport): boolean {
     drawing.imageSmoothingEnabled = false;
     if (!this.isExact(viewport)) {
@@ -139,7 +139,7 @@ export class Heat {
     }
   }
 
-  /** The color of what was cut away: as unknown, but zero where the largest of its whole block is. */
+  /** Color of omitted numbers; that of zero in blocks whose largest number is zero. */
   private omittedColors(area: Area, level: Level): (row: number, column: number) => number {
     const { rows, columns, numbers } = this.table.overview(this.head, Infinity);
     const down = blockOf(this.table.queries, rows);
@@ -162,7 +162,7 @@ interface Area {
 
 const blocks = new Map<string, Uint32Array>();
 
-/** The block that each entry lies in. */
+/** Index of the block of each entry. */
 function blockOf(entries: number, count: number): Uint32Array {
   const name = `${entries} ${count}`;
   let entryBlocks = blocks.get(name);
@@ -175,7 +175,7 @@ function blockOf(entries: number, count: number): Uint32Array {
   return entryBlocks;
 }
 
-/** Numbers are pooled so far that each has about one pixel of the screen. */
+/** Pool numbers to about one per pixel of the screen. */
 function levelOf(viewport: Viewport): Level {
   const ratio = window.devicePixelRatio || 1;
   const pool = (size: number) => 2 ** Math.max(0, Math.ceil(-Math.log2(size * ratio)));
@@ -190,7 +190,7 @@ function* tilesOf(viewport: Viewport, level: Level): Generator<[number, number]>
   }
 }
 
-/** Copy a tile to its place; borders lie on whole pixels, or seams would show between tiles. */
+/** Draw a tile; its borders are rounded to whole pixels, so that there are no seams. */
 function drawTile(
   drawing: CanvasRenderingContext2D,
   viewport: Viewport,
@@ -207,7 +207,7 @@ function drawTile(
   drawing.drawImage(tile, snap(left), snap(top), right - snap(left), bottom - snap(top));
 }
 
-/** A canvas whose pixels are filled in (four bytes each). */
+/** Create a canvas from pixels (32-bit integers). */
 export function paintCanvas(width: number, height: number, fill: (pixels: Uint32Array) => void): HTMLCanvasElement {
   const canvas = document.createElement("canvas");
   canvas.width = width;
@@ -219,7 +219,7 @@ export function paintCanvas(width: number, height: number, fill: (pixels: Uint32
   return canvas;
 }
 
-/** A table's overview as a small canvas, a pixel a block. */
+/** Return the overview of a table as a small canvas, one pixel per block. */
 export function thumbnail(table: Table, head: number, scale: Scale, most: number): HTMLCanvasElement {
   const { rows, columns, numbers } = table.overview(head, most);
   return paintCanvas(columns, rows, (pixels) => {
@@ -227,7 +227,7 @@ export function thumbnail(table: Table, head: number, scale: Scale, most: number
   });
 }
 
-/** The ground of the drawing's zero, as a style. */
+/** CSS color of zero. */
 export function zero(scale: Scale): string {
   return css(scale.bytes(0));
 }

@@ -1,9 +1,9 @@
-/** The help: keyboard shortcuts, and the limits of attention weights. */
+/** Help dialog: keyboard shortcuts, and the limits of attention weights. */
 
 import { make } from "./dom.js";
 import { KEYS, WARNING } from "./texts.js";
 
-/** Open the help, or close it. */
+/** Open or close the help. */
 export function toggleHelp(): void {
   const open = document.querySelector<HTMLDialogElement>("dialog.help");
   if (open) open.close();

@@ -1,10 +1,10 @@
-/** Keys of the whole page; what it does not use goes to the open view. */
+/** Keyboard shortcuts of the page; other keys are passed to the open view. */
 
 import { toggleHelp } from "./help.js";
 import type { Panel } from "./pane.js";
 import { toggleTheme } from "./theme.js";
 
-/** What the keys need of the page. */
+/** Part of the page that shortcuts act on. */
 export interface ShortcutTarget {
   active(): Panel | null;
   compare(): void;
@@ -31,7 +31,7 @@ const ACTIONS: Record<string, Action> = {
   },
 };
 
-/** Listen to keys, from now on. */
+/** Add the event listener for shortcuts. */
 export function addKeyboardShortcuts(app: ShortcutTarget): void {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
@@ -47,11 +47,11 @@ export function addKeyboardShortcuts(app: ShortcutTarget): void {
   });
 }
 
-/** Whether the element in focus needs this key for itself. */
+/** Return true if the focused element handles this key itself. */
 function isTyping(event: KeyboardEvent): boolean {
   const target = event.target as HTMLElement | null;
   if (!target) return false;
   if (target.tagName === "INPUT") return true;
-  // A select moves with arrows and looks for letters; what is no letter is free.
+  // A select uses arrow keys, letters and digits.
   return target.tagName === "SELECT" && /^([a-z0-9]|Arrow.*)$/i.test(event.key);
 }

@@ -1,4 +1,4 @@
-/** Loading of the data from elements of the page. */
+/** Loading of data from the elements of the page. */
 
 import type { Page } from "./page.js";
 
@@ -10,14 +10,14 @@ export class DataError extends Error {}
 
 const chunks = new Map<string, Promise<ArrayBuffer>>();
 
-/** The page's description, checked as far as needed to show it. */
+/** Return the data of this page, validated as far as needed to show it. */
 export async function page(): Promise<Page> {
   const element = document.getElementById("page");
   if (!element) throw new DataError("This page contains no data: it is the empty viewer.");
   return parsePage(element.textContent ?? "");
 }
 
-/** The bytes of a chunk, unpacked. */
+/** Return the decompressed bytes of a chunk. */
 export function load(name: string): Promise<ArrayBuffer> {
   let bytes = chunks.get(name);
   if (!bytes) {
@@ -27,7 +27,7 @@ export function load(name: string): Promise<ArrayBuffer> {
   return bytes;
 }
 
-/** The description that a text holds, or a DataError that says what is wrong with it. */
+/** Parse and validate the data of a page; throws DataError. */
 export function parsePage(text: string): Page {
   let value: Partial<Page> | null;
   try {
@@ -76,7 +76,7 @@ async function loadChunk(name: string): Promise<ArrayBuffer> {
   }
 }
 
-/** The bytes of a text in base64. */
+/** Decode base64. */
 export function decodeBase64(text: string): Uint8Array<ArrayBuffer> {
   const fast = Uint8Array as unknown as { fromBase64?: (text: string) => Uint8Array<ArrayBuffer> };
   if (fast.fromBase64) return fast.fromBase64(text);
@@ -86,7 +86,7 @@ export function decodeBase64(text: string): Uint8Array<ArrayBuffer> {
   return bytes;
 }
 
-/** The bytes of a zlib stream. */
+/** Decompress a zlib stream. */
 export async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<ArrayBuffer> {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return await new Response(stream).arrayBuffer();

@@ -1,4 +1,4 @@
-/** Starts the page: one pane, or two side by side; the address's fragment follows what is shown. */
+/** The page: one pane, or two side by side; its state is in the fragment of the address. */
 
 import { make } from "./dom.js";
 import { toggleHelp } from "./help.js";
@@ -9,7 +9,7 @@ import { Panel } from "./pane.js";
 import { fromFragment, toFragment, type State } from "./state.js";
 import { initTheme, toggleTheme } from "./theme.js";
 import { hideTip, addTip } from "./tip.js";
-import { showError, showUncaughtErrors } from "./wrong.js";
+import { showError, showUncaughtErrors } from "./errors.js";
 
 class App {
   private readonly panes: Panel[] = [];
@@ -37,7 +37,7 @@ class App {
     return this.panes[this.activeIndex] ?? this.panes[0] ?? null;
   }
 
-  /** Put a second pane beside the first, or take it away. */
+  /** Add or remove the second pane. */
   compare(): void {
     const [first, second] = this.panes;
     if (!first) return;
@@ -47,7 +47,7 @@ class App {
       this.activeIndex = 0;
     } else {
       const other = this.otherState({ shown: first.shown, view: first.view });
-      // The same sample on both sides is for comparing heads or layers.
+      // Two panes of the same sample compare heads or layers.
       this.isLinked = other.shown.sample !== first.shown.sample;
       this.add(other);
     }
@@ -59,7 +59,7 @@ class App {
     for (const pane of this.panes) pane.choose({});
   }
 
-  /** For tests: what is drawn where, what is shown, and when drawing is done. */
+  /** Interface for tests (`window.regard`): positions, state, and a promise of the end of drawing. */
   get testApi(): object {
     const app = this;
     const pane = (index: number) => app.panes[index]!;
@@ -137,13 +137,13 @@ class App {
     try {
       window.history.replaceState(null, "", `#${parts.join("&")}`);
     } catch {
-      // In a notebook's frame the address is not ours to write.
+      // In a sandboxed iframe (a notebook) the address is read-only.
     }
     const sample = this.panes[0]?.shown.sample.title;
     document.title = sample ? `${sample} - regard` : "regard";
   }
 
-  /** What to put beside: the same sample of the next capture, else the next sample, else the same once more. */
+  /** State of the second pane: the same sample of the next capture, else the next sample, else the same sample. */
   private otherState({ shown, view }: State): State {
     const { captures } = this.page;
     const index = captures.indexOf(shown.capture);

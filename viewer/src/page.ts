@@ -38,12 +38,12 @@ export interface Sample {
 export interface Axis {
   /** Kind of an entry, in the singular: "token", "patch", "frame", "track", "box", "event", "word", "item". */
   kind: string;
-  /** One for each entry; as the model saw it: spaces and control characters are made visible by the page. */
+  /** One per entry, unescaped: the page makes spaces and control characters visible. */
   labels: string[];
   /** Name of the picture that places lie on; "" if none. */
   picture: string;
-  /** Where each entry lies on its picture, null for one that lies nowhere (a class token); empty if `picture` is "".
-   *  On an image: [left, top, width, height] as shares of its sides. On a sound: [start, stop] in seconds.
+  /** Place of each entry on its picture, null for one without a place (a class token); empty if `picture` is "".
+   *  On an image: [left, top, width, height] as fractions of its sides. On a sound: [start, stop] in seconds.
    *  On a plane: [index of the track]. */
   places: (number[] | null)[];
 }
@@ -59,38 +59,37 @@ export interface Read {
   layer: number;
   /** Of a chain: "forward" or "backward"; else "". */
   direction: string;
-  /** What the numbers are. Weights lie within [0, 1]. The other two are of the same shape; those times gradients may be
-   *  negative. */
+  /** Quantity of the numbers. Weights are within [0, 1]; weight x gradient may be negative. */
   measure: "weight" | "weight x gradient" | "rollout";
   /** Names of axes. */
   queries: string;
   keys: string;
-  /** One for each head; a read without heads has one, "". */
+  /** One per head; a read without heads has one, "". */
   heads: string[];
-  /** Which kernel computed the read, under which mask and bias (as they print), as facts to show. */
+  /** Kernel, mask and bias of the read, as shown on the page. */
   facts: Record<string, string>;
-  /** Numbers a head; see `docs`: mean entropy in nats, mean distance in entries, ... null where it says nothing. */
+  /** Numbers per head, by name: mean entropy in nats, mean distance in entries; null if undefined. */
   summaries: Record<string, (number | null)[]>;
   weights: Weights;
 }
 
-/** Where the weights (heads, queries, keys) are. */
+/** Storage of the weights (heads, queries, keys). */
 export type Weights =
   | {
-      /** All of them. The chunk is float32 or float16, little-endian, row by row. */
+      /** All weights: float32 or float16, little-endian, row by row. */
       form: "whole";
       dtype: "float32" | "float16";
       chunk: string;
     }
   | {
-      /** Of each query the `count` largest (by magnitude), exactly; of the others only in which block they lie. */
+      /** The `count` weights of largest magnitude of each query, exactly, and the largest of each block. */
       form: "top";
       count: number;
-      /** float16 (heads, rows, columns): the number of largest magnitude of each block, signed. Block (r, c) has the
+      /** float16 (heads, rows, columns): the weight of largest magnitude of each block, signed. Block (r, c) has the
        *  queries from floor(r * Q / rows) and the keys from floor(c * K / columns) up to those of the next. */
       overview: { rows: number; columns: number; chunk: string };
-      /** One chunk a head: float32 (queries, count), largest magnitude first, then the keys they stand at, (queries, count)
-       *  uint16, or uint32 if there are 65,536 keys or more. A key beyond the last (0xFFFF or 0xFFFFFFFF) means: no more. */
+      /** One chunk per head: float32 weights (queries, count) in descending order of magnitude, then their keys (queries,
+       *  count) as uint16, or uint32 if there are 65,536 keys or more. 0xFFFF or 0xFFFFFFFF: no weight. */
       heads: string[];
     };
 
@@ -102,9 +101,9 @@ export type Picture =
 export interface Box {
   label: string;
   score: number;
-  /** Left, top, width, height as shares of the image's sides. */
+  /** Left, top, width, height as fractions of the image's sides. */
   place: [number, number, number, number];
-  /** Which entry of the axis "queries" found it. */
+  /** Index of its query on the axis "queries". */
   query: number;
 }
 
@@ -131,6 +130,6 @@ export interface Step {
   probability: number;
   /** The most probable tokens at this step, in descending order; the output token may not be among them. */
   alternatives: { token: string; probability: number }[];
-  /** The hypotheses kept after this step, best first; empty in greedy search. Score: log-probability so far. */
+  /** Hypotheses after this step, best first; empty in greedy search. Score: log-probability so far. */
   beams: { text: string; score: number; /** True if this output continues it. */ is_prefix: boolean }[];
 }

@@ -1,7 +1,7 @@
 /** A sample on the page: its pickers, the open view, and the footer. */
 
 import { make } from "./dom.js";
-import { footer } from "./foot.js";
+import { footer } from "./footer.js";
 import { DataError } from "./load.js";
 import type { Page, Read } from "./page.js";
 import { pickers } from "./pickers.js";
@@ -11,15 +11,15 @@ import { tableOf } from "./table.js";
 import { hideTip, showTip } from "./tip.js";
 import type { OpenView, Pane, Shown, Table, View } from "./view.js";
 import { VIEWS } from "./views/index.js";
-import { showError } from "./wrong.js";
+import { showError } from "./errors.js";
 
-/** What the page wants to know of a pane. */
+/** Callbacks of a pane. */
 export interface Listener {
-  /** Something else is shown. `byHand`: it was picked here, not followed from the other pane. */
+  /** The state has changed. `byHand`: by the user, not by synchronization with the other pane. */
   changed(pane: Panel, byHand: boolean): void;
 }
 
-/** Views for what lies somewhere, best first; elsewhere the first that fits. */
+/** Default views of chains and pictures, in order of preference; else the first view that fits. */
 const PREFERRED: [fits: (state: Shown) => boolean, view: string][] = [
   [({ read }) => read.kind === "chain", "chain"],
   [({ sample, read }) => isOnPicture(sample, read, "image"), "image"],
@@ -33,7 +33,7 @@ function isOnPicture(sample: Shown["sample"], read: Read, kind: string): boolean
 
 export class Panel implements Pane {
   readonly root = make("section", { class: "pane" });
-  /** Resolves when what was asked for is drawn. */
+  /** Resolves when all changes are drawn. */
   settled: Promise<void> = Promise.resolve();
   private readonly errors = make("div");
   private readonly header = make("div", { class: "top" });
@@ -41,11 +41,11 @@ export class Panel implements Pane {
   private readonly footer = make("div", { class: "below" });
   private readonly resizeObserver: ResizeObserver;
   private opened: { view: View; drawn: OpenView } | null = null;
-  /** The view that is shown, or will be as soon as its numbers are here. */
+  /** The view that is shown, or will be when its data is loaded. */
   private nextView: View | null = null;
   private readonly tables = new Map<Read, Table>();
   private state: State;
-  /** Of the host, when it was last drawn in. */
+  /** Size of the host when it was last drawn. */
   private size = [0, 0];
 
   constructor(
@@ -61,7 +61,7 @@ export class Panel implements Pane {
     });
   }
 
-  /** Begin to draw; the pane stands in the document by now. */
+  /** Start drawing; the pane must be in the document. */
   open(): void {
     this.resizeObserver.observe(this.host);
     this.setState(this.state, false);
@@ -85,7 +85,7 @@ export class Panel implements Pane {
     return this.opened?.drawn ?? null;
   }
 
-  /** The views that have something to say on what is shown. */
+  /** Views that support the shown read. */
   get views(): View[] {
     return VIEWS.filter((view) => view.fits(this.shown.sample, this.shown.read));
   }
@@ -94,7 +94,7 @@ export class Panel implements Pane {
     this.setState({ shown: this.changed(change), view }, true);
   }
 
-  /** Show what the other pane shows, as far as it is here. */
+  /** Apply the state of the other pane, as far as this sample has the same read, head and query. */
   follow({ shown, view }: State): void {
     const similar = mostSimilar(this.shown.sample, shown.read, this.shown.read);
     const read = similar?.kind === shown.read.kind ? similar : this.shown.read;
@@ -188,7 +188,7 @@ export class Panel implements Pane {
       const table = await this.table(shown.read);
       if (shown !== this.shown) return;
       this.errors.replaceChildren();
-      // What stands below comes first: it decides how much room the drawing has.
+      // The footer comes first: it determines the height of the drawing.
       this.updateFooter(table);
       if (view && view !== this.opened?.view) this.change(view);
       this.size = [this.host.clientWidth, this.host.clientHeight];
@@ -212,7 +212,7 @@ export class Panel implements Pane {
     this.opened = { view, drawn: view.open(this.host, this) };
   }
 
-  /** The head or layer before or after. */
+  /** Go to the next or previous head, layer, query or view. */
   step(what: "head" | "layer" | "query" | "view", by: number): void {
     const { shown } = this;
     if (what === "view") {

@@ -8,7 +8,7 @@ import { groupId, groupsOf, measuresOf, siblings } from "./reads.js";
 import { MEASURES } from "./texts.js";
 import type { View } from "./view.js";
 
-/** Characters of a title that are set smaller, and scroll. */
+/** Number of characters from which a title is set in a smaller font, and scrolls. */
 const LONG_TITLE = 160;
 const LONGEST_TITLE = 20_000;
 
@@ -18,7 +18,7 @@ interface Option {
   group?: string;
 }
 
-/** The elements above a view, anew for what is shown. */
+/** Return the elements above a view. */
 export function pickers(pane: Panel, view: View): HTMLElement[] {
   const { sample, capture } = pane.shown;
   const text = readable(sample.title, LONGEST_TITLE, " ");
@@ -53,7 +53,7 @@ function picker(
   }
   select.value = selected;
   select.addEventListener("change", () => {
-    // Picked by pointer: the letters on the keyboard are the page's again.
+    // After a choice by pointer, letters are shortcuts of the page again.
     if (!select.matches(":focus-visible")) select.blur();
     choose(select.value);
   });
@@ -119,7 +119,7 @@ function headPicker(pane: Panel): HTMLElement | null {
   return picker("Head", options, String(pane.shown.head), (value) => pane.choose({ head: Number(value) }));
 }
 
-/** Which number gets the darkest color. */
+/** Picker of the number with the darkest color. */
 export function scalePicker(pane: Panel): HTMLElement {
   const { scale, read } = pane.shown;
   const options: Option[] = [

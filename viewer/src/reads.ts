@@ -29,14 +29,10 @@ export function groupsOf(sample: Sample, measure: Read["measure"]): Group[] {
   for (const group of all) group.reads.sort((one, other) => one.layer - other.layer);
   for (const group of all) {
     const alike = all.filter((other) => other.name === group.name);
-    if (alike.length > 1) alike.forEach((each) => (each.name += ` (${axisName(each.reads[0]!.queries)}, ${axisName(each.reads[0]!.keys)})`));
+    if (alike.length < 2) continue;
+    for (const each of alike) each.name += ` (${each.reads[0]!.queries}, ${each.reads[0]!.keys})`;
   }
   return all;
-}
-
-/** The name of an axis as the page shows it. */
-function axisName(name: string): string {
-  return name;
 }
 
 /** The reads of the same group, in the order of their layers. */
@@ -51,8 +47,8 @@ export function measuresOf(sample: Sample): Read["measure"][] {
   return order.filter((measure) => sample.reads.some((read) => read.measure === measure));
 }
 
-/** The read of a sample that is most like another: same kind, measure, direction and layer come first; `now` if they are
- *  as much alike. */
+/** Return the read of a sample that is most similar to another one, by kind, measure, direction and layer. Between equal
+ *  ones, that of the layer of `now`. */
 export function mostSimilar(sample: Sample, read: Read, now: Read | null = null): Read | null {
   let best: Read | null = null;
   let most = -1;

@@ -4,13 +4,13 @@ import type { Capture, Page, Read, Sample } from "./page.js";
 import { firstHead, firstRead } from "./reads.js";
 import type { Shown } from "./view.js";
 
-/** What a pane shows, and in which view. */
+/** State of a pane: selection and view. */
 export interface State {
   shown: Shown;
   view: string;
 }
 
-/** The fragment's part of one pane; the second pane's names begin with "b.". */
+/** Return the part of the fragment for one pane; names of the second pane begin with "b.". */
 export function toFragment(page: Page, { shown, view }: State, prefix = ""): string {
   const fields: [string, string | number | null][] = [
     ["capture", page.captures.indexOf(shown.capture) || null],
@@ -29,7 +29,7 @@ export function toFragment(page: Page, { shown, view }: State, prefix = ""): str
     .join("&");
 }
 
-/** The state of a fragment; unknown values are ignored. Null if no sample of the page has reads. */
+/** Parse a fragment; invalid values are ignored. Null if no sample of the page has reads. */
 export function fromFragment(page: Page, fragment: string, prefix = ""): State | null {
   const fields = new Map(
     fragment
@@ -59,7 +59,8 @@ export function fromFragment(page: Page, fragment: string, prefix = ""): State |
   return { shown, view: field("view") ?? "" };
 }
 
-/** Numbers that are no weights have no natural largest value, and over the many places of a picture all are small. */
+/** Default color scale: 0 to 1 only for complete weights outside pictures. Other measures have no natural maximum, and
+ *  the weights of the many patches of a picture are small. */
 export function defaultScale(sample: Sample, read: Read): Shown["scale"] {
   const isOnPicture = [read.queries, read.keys].some((axis) => sample.pictures[sample.axes[axis]?.picture ?? ""]);
   return read.measure === "weight" && read.weights.form === "whole" && !isOnPicture ? "one" : "largest";

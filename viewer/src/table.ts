@@ -1,4 +1,4 @@
-/** The weights of a read, unpacked when they are asked for: all of them, or the largest of each query. */
+/** Weights of a read, loaded on access: all of them, or the largest of each query. */
 
 import { DataError, load } from "./load.js";
 import type { Read, Sample } from "./page.js";
@@ -13,7 +13,7 @@ interface Blocks {
 
 const tables = new WeakMap<Read, Promise<Table>>();
 
-/** The table of a read, made once; of one that was cut, only the overview is unpacked yet. */
+/** Return the cached table of a read; of a reduced one, only the overview is loaded. */
 export function tableOf(sample: Sample, read: Read): Promise<Table> {
   let table = tables.get(read);
   if (!table) {
@@ -23,7 +23,7 @@ export function tableOf(sample: Sample, read: Read): Promise<Table> {
   return table;
 }
 
-/** The table of a read whose chunks `load` brings. */
+/** Create the table of a read from the chunks that `load` returns. */
 export async function loadTable(sample: Sample, read: Read, load: Load): Promise<Table> {
   const queries = sample.axes[read.queries]?.labels.length ?? 0;
   const keys = sample.axes[read.keys]?.labels.length ?? 0;
@@ -48,7 +48,7 @@ function checkSize(bytes: ArrayBuffer, chunk: string, expected: number): ArrayBu
 
 let halfValues: Float32Array | null = null;
 
-/** The numbers that halves (float16, as bits) stand for. */
+/** Convert float16 (as bits) to float32. */
 export function halfToFloat(halves: Uint16Array): Float32Array {
   halfValues ??= Float32Array.from({ length: 65536 }, (_, bits) => decodeHalf(bits));
   const numbers = new Float32Array(halves.length);
@@ -64,12 +64,12 @@ function decodeHalf(bits: number): number {
   return sign * (power ? 2 ** (power - 15) * (1 + rest / 1024) : 2 ** -14 * (rest / 1024));
 }
 
-/** Block borders: block b has the entries from border b up to border b + 1. */
+/** Borders of blocks: block b has the entries from border b to border b + 1. */
 export function blockBorders(entries: number, blocks: number): Int32Array {
   return Int32Array.from({ length: blocks + 1 }, (_, block) => Math.floor((block * entries) / blocks));
 }
 
-/** The number of largest magnitude of each block of a matrix, at most `most` blocks a side. */
+/** Return the number of largest magnitude of each block of a matrix, at most `most` blocks per side. */
 export function poolBlocks(
   row: (query: number) => Float32Array,
   { queries, keys }: { queries: number; keys: number },
@@ -105,7 +105,7 @@ function largestOf(numbers: Float32Array): number {
   return largest;
 }
 
-/** Every number is here. */
+/** Table with all weights. */
 class CompleteTable implements Table {
   readonly isComplete = true;
   readonly digits: number;
@@ -202,7 +202,7 @@ interface HeadTopK {
   keys: Uint16Array | Uint32Array;
 }
 
-/** Of each query the largest numbers are here, and the largest of each block. */
+/** Table with the k largest weights of each query, and the largest weight of each block. */
 class TopKTable implements Table {
   readonly isComplete = false;
   readonly digits = 9;
@@ -294,7 +294,7 @@ class TopKTable implements Table {
     const from = query * this.data.count;
     for (let index = from; index < from + this.data.count; index++) {
       if (keys[index] === key) return numbers[index]!;
-      // Fewer than were asked for are there: all others are zero.
+      // The query has fewer than k nonzero weights: all others are zero.
       if (keys[index]! >= this.keys) return 0;
     }
     return this.data.count >= this.keys ? 0 : null;
@@ -312,7 +312,7 @@ class TopKTable implements Table {
     return { keys: Uint32Array.from(sums.keys()), numbers };
   }
 
-  /** Of the mean over heads: the mean of the heads' blocks, which no mean exceeds. */
+  /** Overview of a head; for the mean over heads an upper bound, the mean of the blocks of all heads. */
   private headOverview(head: number): Float32Array {
     let blocks = this.overviews.get(head);
     if (!blocks) {
@@ -344,7 +344,7 @@ class TopKTable implements Table {
 
   private of(head: number): HeadTopK {
     const loaded = this.loaded[head];
-    if (!loaded) throw new Error(`The numbers of head ${head} were asked for before they were brought.`);
+    if (!loaded) throw new Error(`The numbers of head ${head} must be loaded before they are accessed.`);
     return loaded;
   }
 

@@ -3,7 +3,7 @@
 import { plural } from "./format.js";
 import type { Read, Sample } from "./page.js";
 
-/** The name of the group of a read in the pickers. */
+/** Name of the group of a read in the pickers. */
 export function groupName(sample: Sample, read: Read): string {
   const query = sample.axes[read.queries]?.kind ?? "item";
   const keys = plural(sample.axes[read.keys]?.kind ?? "item");
@@ -22,7 +22,7 @@ export function groupName(sample: Sample, read: Read): string {
   return read.direction ? `${name}, ${read.direction}` : name;
 }
 
-/** The measures of a read, each explained in a sentence. */
+/** Measures of a read, with a description. */
 export const MEASURES: Record<Read["measure"], { name: string; about: string }> = {
   weight: {
     name: "weight",
@@ -42,7 +42,7 @@ export const MEASURES: Record<Read["measure"], { name: string; about: string }> 
   },
 };
 
-/** The limits of attention weights as explanations. */
+/** Limits of attention weights as explanations. */
 export const WARNING =
   "Attention weights do not explain a prediction: other weights may give the same prediction, and the effect of a " +
   "weight depends on the value vector and on all later layers (Jain & Wallace 2019; Wiegreffe & Pinter 2019).";
@@ -90,7 +90,7 @@ export const EXPLAINED: Record<string, Explanation> = {
     source: "Chefer et al. 2021",
   },
 };
-/** The explanation of a summary, also by similar names. */
+/** Return the explanation of a summary or measure. */
 export function explained(name: string): Explanation | null {
   const plain = name.toLowerCase();
   if (plain.includes("entropy")) return SUMMARIES["entropy"] ?? null;

@@ -1,10 +1,10 @@
-/** Light or dark: as the system has it, until the button is pressed; light on paper. */
+/** Light or dark theme: that of the system, until the button is pressed; light for printing. */
 
 let selected: "light" | "dark" | null = null;
 
 const prefersDark = window.matchMedia("(prefers-color-scheme: dark)");
 
-/** Set the theme now, and keep to the system's; `changed` is called whenever it is another. */
+/** Set the theme, and follow the system; `changed` is called after each change. */
 export function initTheme(changed: () => void): void {
   const set = (theme: "light" | "dark") => {
     if (document.documentElement.dataset["theme"] === theme) return;
@@ -24,7 +24,7 @@ export function initTheme(changed: () => void): void {
 
 let toggle = () => {};
 
-/** The other of light and dark. */
+/** Switch between light and dark. */
 export function toggleTheme(): void {
   toggle();
 }

@@ -1,4 +1,4 @@
-/** The labels and the exact number at the pointer. */
+/** Tooltip with the labels and the exact number at the pointer. */
 
 import { make } from "./dom.js";
 import { formatExact, headName, readable } from "./format.js";
@@ -15,8 +15,8 @@ export function hideTip(): void {
   tip.hidden = true;
 }
 
-/** Show the tip beside a place (client coordinates); `brought` is of the read that is shown, null
- *  while it is not here. */
+/** Show the tooltip beside a point (client coordinates); `loadedTable`: table of the shown read, null until it is
+ *  loaded. */
 export function showTip(
   at: { x: number; y: number },
   shown: Shown,
@@ -62,7 +62,7 @@ function numberLine(
   return make("div", { class: "pale" }, `Omitted from this page${boundText(shown, table, query, key)}`, of);
 }
 
-/** The upper bound of an omitted weight. */
+/** Text of the upper bound of an omitted weight. */
 function boundText(shown: Shown, table: Table, query: number, key: number): string {
   const topK = table.topK(shown.head, query);
   if (!topK?.keys.length) return ".";

@@ -1,78 +1,78 @@
-/** The interface of views: a view draws one read of one sample, and reports what the pointer is on. */
+/** Interfaces of views: a view draws one read of one sample, and shows tooltips. */
 
 import type { Capture, Page, Read, Sample } from "./page.js";
 
-/** The weights of a read, brought and unpacked. Head -1 is the mean over heads. */
+/** Weights of a read. Head -1 is the mean over heads. */
 export interface Table {
   readonly heads: number;
   readonly queries: number;
   readonly keys: number;
-  /** Whether every number is here. */
+  /** True if all weights are on the page. */
   readonly isComplete: boolean;
-  /** Significant digits that one number has: 9 of a float32, 5 of a float16. */
+  /** Significant digits of a number: 9 for float32, 5 for float16. */
   readonly digits: number;
-  /** Unpack what one head needs (-1: all heads). `Pane.table` did so for the head that is shown; before, only `overview`
-   *  answers about a head. */
+  /** Load the weights of a head (-1: all heads). `Pane.table` has loaded the shown head; for heads that are not loaded,
+   *  only `overview` is available. */
   load(head: number): Promise<void>;
-  /** Whether that is done. */
+  /** Return true if a head is loaded. */
   isLoaded(head: number): boolean;
-  /** What was kept of a query's numbers, in no order, where others were cut away; null where every number is here.
-   *  Of the mean over heads: each head's numbers kept, summed and divided by the heads. */
+  /** Largest weights of a query, in no order; null if the table is complete. For the mean over heads: the sum of the
+   *  largest weights of each head, divided by the number of heads. */
   topK(head: number, query: number): { keys: Uint32Array; numbers: Float32Array } | null;
-  /** One number as it was computed; null where it was cut away. The mean over heads is null where one of them is. */
+  /** One weight, exactly; null if it is omitted. The mean over heads is null if one of them is omitted. */
   value(head: number, query: number, key: number): number | null;
-  /** A query's numbers over all keys; those cut away are 0. */
+  /** Weights of a query on all keys; 0 for omitted weights. */
   row(head: number, query: number): Float32Array;
-  /** A key's numbers over all queries. */
+  /** Weights of all queries on a key; 0 for omitted weights. */
   column(head: number, key: number): Float32Array;
-  /** The numbers of largest magnitude of blocks, at most `most` a side: row by row. */
+  /** Weight of largest magnitude of each block, row by row; at most `most` blocks per side. */
   overview(head: number, most: number): { rows: number; columns: number; numbers: Float32Array };
-  /** The number of largest magnitude. */
+  /** Largest magnitude, with its sign. */
   maxMagnitude(head: number): number;
 }
 
-/** What is shown. The page owns it; views ask for changes through `Pane.choose`. */
+/** Selection of a pane, which is immutable; views change it with `Pane.choose`. */
 export interface Shown {
   capture: Capture;
   sample: Sample;
   read: Read;
   /** -1: mean over heads. */
   head: number;
-  /** What is pinned by a click or by stepping; null: nothing. */
+  /** Pinned query and key; null: none. */
   query: number | null;
   key: number | null;
-  /** The number that gets the darkest color: 1, or the largest shown. */
+  /** Number with the darkest color: 1, or the largest number shown. */
   scale: "one" | "largest";
 }
 
 export interface Pane {
   readonly page: Page;
-  /** Change what is shown; the page then calls `show` of the open view, or opens the view of that name. */
+  /** Change the selection; then `show` of the open view is called, or another view is opened. */
   choose(change: Partial<Shown>, view?: string): void;
   table(read: Read): Promise<Table>;
-  /** Show labels and the exact number at the pointer (client coordinates); null hides it. `more` adds lines. */
+  /** Show the tooltip at a point (client coordinates); null hides it. `more`: additional lines. */
   tip(at: { x: number; y: number } | null, shown: Shown, query: number | null, key: number | null, more?: string[]): void;
 }
 
 export interface View {
-  /** Such as "links"; the page's tests and the address (#view=links) use it. */
+  /** Name on the tab and in the address (#view=links). */
   readonly name: string;
-  /** One sentence for people: what is drawn. */
+  /** Description on the page, one sentence. */
   readonly about: string;
-  /** Whether it shows the scale of its colors itself; else the page does, below it. */
+  /** True if the view shows its own color scale; else the page shows it in the footer. */
   readonly hasScale?: boolean;
   fits(sample: Sample, read: Read): boolean;
-  /** Draw into an empty element, which has a size; `show` is called at once, and after every change or resize. */
+  /** Open the view in an empty element that has a size; `show` is called next, and after each change or resize. */
   open(host: HTMLElement, pane: Pane): OpenView;
 }
 
 export interface OpenView {
   show(shown: Shown): Promise<void> | void;
-  /** The number that got the darkest color, if that is not the one of the head shown; asked after `show`. */
+  /** Number with the darkest color after `show`, if it is not that of the shown head. */
   darkest?(): number | null;
-  /** Where the pair, or the query alone, or the key alone, is drawn: client coordinates; null if it is not. */
+  /** Position of a pair, a query or a key in client coordinates; null if it is not drawn. */
   place(query: number | null, key: number | null): { x: number; y: number } | null;
-  /** Keys that the page does not use itself; true if it was used. */
+  /** Handle a key that is no shortcut of the page; return true if it was used. */
   handleKey?(key: string): boolean;
   close(): void;
 }

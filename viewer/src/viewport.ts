@@ -1,4 +1,4 @@
-/** Where cells of a matrix lie in an area: how large they are, and which of them show. All in CSS pixels. */
+/** Zoom and pan of a matrix in an area: size of its cells, and the visible range. All in CSS pixels. */
 
 const LARGEST_FITTED = { x: 64, y: 40 };
 const LARGEST = { x: 96, y: 48 };
@@ -58,7 +58,7 @@ export class Viewport {
     this.moveBy(0, 0);
   }
 
-  /** Closer by a factor, around a place of the area that stays where it is. */
+  /** Zoom by a factor around a fixed point of the area. */
   zoomBy(factor: number, at: { x: number; y: number }): void {
     const before = this.cell;
     const most = Math.max(LARGEST.x / this.fittedCell.x, LARGEST.y / this.fittedCell.y);
@@ -86,7 +86,7 @@ export class Viewport {
     this.moveBy(across, down);
   }
 
-  /** The cell at a place of the area; null beside the matrix. */
+  /** Cell at a point of the area; null outside of the matrix. */
   cellAt(place: { x: number; y: number }): { query: number; key: number } | null {
     const { width, height } = this.matrixSize;
     if (place.x < 0 || place.y < 0 || place.x >= width || place.y >= height) return null;

@@ -8,7 +8,7 @@ const lightness = (bytes: number) => {
 };
 
 for (const dark of [false, true]) {
-  test(`lightness goes in equal steps, ${dark ? "dark" : "light"}`, () => {
+  test(`lightness has equal steps, ${dark ? "dark" : "light"}`, () => {
     const scale = scaleTo(1, true, dark);
     for (const sign of [1, -1]) {
       const steps = Array.from({ length: 9 }, (_, step) => lightness(scale.bytes((sign * step) / 8)));
@@ -18,7 +18,7 @@ for (const dark of [false, true]) {
     }
   });
 
-  test(`ink can be read on every cell, ${dark ? "dark" : "light"}`, () => {
+  test(`text on every cell has sufficient contrast, ${dark ? "dark" : "light"}`, () => {
     const scale = scaleTo(2, true, dark);
     for (let number = -2; number <= 2; number += 0.01) {
       const ink = scale.ink(number) === "#ffffff" ? 1 : 0;
@@ -29,7 +29,7 @@ for (const dark of [false, true]) {
   });
 }
 
-test("zero has one color on both sides, and what exceeds the scale its last", () => {
+test("zero has one color on both sides, and numbers beyond the scale the last color", () => {
   const scale = scaleTo(0.5, true, false);
   assert.equal(scale.css(0), "rgb(255, 255, 255)");
   assert.equal(scale.bytes(-1e-9), scale.bytes(1e-9));

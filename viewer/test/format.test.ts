@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { counted, formatExact, headName, readable, axisLabel } from "../src/format.js";
 
-test("labels show what cannot be seen", () => {
+test("invisible characters are shown in labels", () => {
   const labels: [string, string][] = [
     ["", "\u2205"], [" a b", "\u2423a\u2423b"], ["\n", "\u21b5"], ["\t", "\u21e5"], ["\u200b", "<200B>"],
     ["\u0301", "\u25cc\u0301"], ["\u200d", "<200D>"], ["\u0915\u200d", "\u0915\u200d"], ["\ud800", "<D800>"],
@@ -10,12 +10,12 @@ test("labels show what cannot be seen", () => {
   for (const [label, shown] of labels) assert.equal(readable(label), shown);
 });
 
-test("a long label is cut by characters, not by halves of them", () => {
+test("long labels are truncated between code points", () => {
   assert.equal(readable("\u{1f600}".repeat(5), 4), `${"\u{1f600}".repeat(3)}\u2026`);
   assert.equal(readable("\u{1f600}".repeat(4), 4), "\u{1f600}".repeat(4));
 });
 
-test("a float32 comes back from what is written", () => {
+test("a formatted float32 is restored exactly", () => {
   for (const number of [0.1, 1 / 3, 1e-20, 0.0262733959, 1, 0, -7.25e-3]) {
     const single = Math.fround(number);
     assert.equal(Math.fround(Number(formatExact(single, 9))), single);
@@ -23,18 +23,18 @@ test("a float32 comes back from what is written", () => {
   assert.equal(formatExact(0.5, 9), "0.5");
 });
 
-test("a mean says that it is one", () => {
+test("the mean over heads is named", () => {
   assert.equal(headName(["1", "2"], -1), "mean over 2 heads");
   assert.equal(headName(["1", "2"], 1), "head 2");
   assert.equal(headName([""], 0), "");
 });
 
-test("counts are in the plural", () => {
+test("counts use the plural", () => {
   assert.equal(counted(1, "box"), "1 box");
   assert.equal(counted(4096, "box"), "4,096 boxes");
 });
 
-test("spaces between the words of a label need no mark, those at an end do", () => {
+test("only leading and trailing spaces of labels are marked", () => {
   assert.equal(axisLabel("2 (B-DAY)"), "2 (B-DAY)");
   assert.equal(axisLabel(" "), "\u2423");
   assert.equal(axisLabel("of "), "of\u2423");

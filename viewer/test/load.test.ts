@@ -11,7 +11,7 @@ const good = { format: "regard page", version: 2, captures: [capture], note: "" 
 const changed = (change: object) => () => parsePage(JSON.stringify({ ...good, ...change }));
 const withReads = (reads: object[]) => changed({ captures: [{ ...capture, samples: [{ ...capture.samples[0], reads }] }] });
 
-test("a good page passes", () => {
+test("a valid page is accepted", () => {
   assert.equal(parsePage(JSON.stringify(good)).captures.length, 1);
 });
 
@@ -27,13 +27,13 @@ test("errors in the data are reported", () => {
   assert.throws(withReads([{ ...read, heads: [] }]), /no heads/);
 });
 
-test("bytes come back from base64 and zlib", async () => {
+test("base64 and zlib are decoded", async () => {
   const bytes = Uint8Array.from({ length: 1000 }, (_, index) => index % 251);
   const packed = deflateSync(bytes).toString("base64");
   assert.deepEqual(new Uint8Array(await inflate(decodeBase64(packed))), bytes);
 });
 
-test("a chunk that is missing, damaged or cut off is named", async () => {
+test("missing, damaged and truncated chunks are named", async () => {
   const packed = deflateSync(Buffer.alloc(5000, "regard")).toString("base64");
   const texts: Record<string, string> = { "chunk-odd": "AAAA", "chunk-short": packed.slice(0, 24) };
   const find = (id: string) => (id in texts ? { textContent: texts[id] } : null);

@@ -1,4 +1,4 @@
-/** What the tests use of node: enough to check their types without the types of all of node. */
+/** Types of the functions of node that the tests use, instead of @types/node. */
 
 declare module "node:test" {
   export function test(name: string, run: () => void | Promise<void>): void;

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Page, Read, Sample } from "../src/page.js";
 import { mostSimilar, groupsOf, siblings } from "../src/reads.js";
-import { fromFragment as asked, toFragment } from "../src/state.js";
+import { fromFragment, toFragment } from "../src/state.js";
 
 function reading(name: string, change: Partial<Read> = {}): Read {
   return {
@@ -29,34 +29,34 @@ const page: Page = {
   ],
 };
 
-test("an address brings back what is shown", () => {
-  const shown = asked(page, "#capture=1&sample=0&read=own.1&head=2&view=links&query=6&scale=largest")!;
-  assert.deepEqual(asked(page, toFragment(page, shown)), shown);
-  assert.deepEqual(asked(page, toFragment(page, shown, "b."), "b."), shown);
+test("an address restores the state", () => {
+  const shown = fromFragment(page, "#capture=1&sample=0&read=own.1&head=2&view=links&query=6&scale=largest")!;
+  assert.deepEqual(fromFragment(page, toFragment(page, shown)), shown);
+  assert.deepEqual(fromFragment(page, toFragment(page, shown, "b."), "b."), shown);
   assert.equal(shown.shown.query, 6);
   assert.equal(shown.shown.scale, "largest");
 });
 
-test("an address keeps the measure of reads of one name", () => {
-  const shown = asked(page, "#sample=1&read=cross.1&measure=weight%20x%20gradient")!;
+test("an address distinguishes measures of reads with the same name", () => {
+  const shown = fromFragment(page, "#sample=1&read=cross.1&measure=weight%20x%20gradient")!;
   assert.equal(shown.shown.read, reads[3]);
-  assert.equal(asked(page, toFragment(page, shown))!.shown.read, reads[3]);
+  assert.equal(fromFragment(page, toFragment(page, shown))!.shown.read, reads[3]);
 });
 
-test("what an address names and is not there is ignored", () => {
-  const { shown } = asked(page, "#sample=9&read=gone&head=3&query=7&key=x&scale=big&%E0%A4%A")!;
+test("invalid values of an address are ignored", () => {
+  const { shown } = fromFragment(page, "#sample=9&read=gone&head=3&query=7&key=x&scale=big&%E0%A4%A")!;
   assert.equal(shown.sample.title, "one");
   assert.equal(shown.read, reads[1]);
   assert.deepEqual([shown.head, shown.query, shown.key, shown.scale], [-1, null, null, "one"]);
 });
 
-test("layers of a read belong together, in their order", () => {
+test("layers of a read are grouped in order", () => {
   const sample = page.captures[0]!.samples[1]!;
   assert.deepEqual(siblings(sample, reads[1]!).map((read) => read.layer), [1, 2]);
   assert.equal(groupsOf(sample, "weight").length, 2);
 });
 
-test("the other side shows the same kind of read, and keeps its layer where there is no such", () => {
+test("the other pane shows the same kind of read, or keeps its layer if there is none", () => {
   const [one, other] = [page.captures[0]!.samples[1]!, page.captures[1]!.samples[0]!];
   assert.equal(mostSimilar(other, reads[1]!)!.name, "cross.1");
   assert.equal(mostSimilar(other, reads[0]!)!.name, "own.1");

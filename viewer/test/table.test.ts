@@ -22,8 +22,8 @@ function read(weights: Weights): Read {
 const whole = (bytes: ArrayBuffer) =>
   loadTable(sample(), read({ form: "whole", dtype: "float32", chunk: "all" }), async () => bytes);
 
-/** Two of each query of each head, but only one of the first query. */
-async function cut() {
+/** Reduced table with two weights per query and head, and only one of the first query. */
+async function reducedTable() {
   const chunks = new Map<string, ArrayBuffer>([["over", new Uint16Array(2 * 2 * 2).fill(0x3800).buffer]]);
   for (const head of [0, 1]) {
     const kept = new DataView(new ArrayBuffer(QUERIES * 2 * 6));
@@ -44,7 +44,7 @@ async function cut() {
   return table;
 }
 
-test("a whole table answers rows, columns and means alike", async () => {
+test("rows, columns and means of a complete table agree", async () => {
   const table = await whole(numbers.buffer);
   assert.equal(table.value(1, 2, 4), numbers[QUERIES * KEYS + 14]);
   assert.deepEqual([...table.row(1, 2)], [...numbers.slice(25, 30)]);
@@ -54,18 +54,18 @@ test("a whole table answers rows, columns and means alike", async () => {
   assert.equal(table.row(-1, 1)[2], Math.fround(mean));
 });
 
-test("a chunk that is too short is named", async () => {
+test("a short chunk is named", async () => {
   await assert.rejects(whole(numbers.buffer.slice(0, 100)), /chunk "all" has 100 bytes instead of 120/);
 });
 
-test("blocks hold the number of largest magnitude, signed, with the borders of the contract", () => {
+test("blocks have the signed number of largest magnitude, within the documented borders", () => {
   const rows = [[0.1, -0.9, 0.2, 0.3, 0], [0, 0, 0, 0, -0.4], [0.5, 0, 0, 0, 0.6]].map((row) => Float32Array.from(row));
   const { numbers } = poolBlocks((query) => rows[query]!, { queries: 3, keys: 5 }, 2);
   assert.deepEqual([...numbers].map((number) => Number(number.toFixed(3))), [-0.9, 0.3, 0.5, 0.6]);
 });
 
-test("of a cut table only what was kept is known", async () => {
-  const table = await cut();
+test("omitted weights of a reduced table are null", async () => {
+  const table = await reducedTable();
   assert.equal(table.value(0, 1, 1), 0.5);
   assert.equal(table.value(0, 1, 3), Math.fround(1 / 3));
   assert.equal(table.value(0, 1, 0), null);
@@ -73,19 +73,19 @@ test("of a cut table only what was kept is known", async () => {
   assert.deepEqual([...table.column(0, 3)], [0, Math.fround(1 / 3), 0]);
 });
 
-test("a query of which fewer were kept than were asked for has zeros elsewhere", async () => {
-  const table = await cut();
+test("a query with fewer than k weights has zeros elsewhere", async () => {
+  const table = await reducedTable();
   assert.equal(table.value(0, 0, 4), 0);
   assert.deepEqual([...table.topK(0, 0)!.keys], [0]);
 });
 
-test("the mean of a cut table is known where all heads kept the number", async () => {
-  const table = await cut();
+test("the mean of a reduced table is known if no head omits the weight", async () => {
+  const table = await reducedTable();
   assert.equal(table.value(-1, 1, 1), 0.75);
   assert.equal(table.value(-1, 1, 4), null);
 });
 
-test("halves are widened exactly", () => {
+test("float16 is converted exactly", () => {
   const halves = Uint16Array.from([0x0000, 0x3c00, 0xb800, 0x0001, 0x7bff, 0x3555]);
   assert.deepEqual([...halfToFloat(halves)], [0, 1, -0.5, 2 ** -24, 65504, 0.333251953125]);
 });

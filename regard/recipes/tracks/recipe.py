@@ -260,8 +260,8 @@ def _complete(
     rows = zip(names, tracks.tolist(), paths.tolist(), strict=True)
     plane = Plane(
         tracks=tuple(
-            Track(label=name, history=tuple((x, y) for x, y in seen), future=tuple((x, y) for x, y in ahead))
-            for name, seen, ahead in rows
+            Track(label=name, history=tuple((x, y) for x, y in history), future=tuple((x, y) for x, y in future))
+            for name, history, future in rows
         )
     )
     for sample, name, path in zip(samples, names, paths, strict=False):

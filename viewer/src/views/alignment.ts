@@ -8,7 +8,7 @@ import { Heat } from "../heat.js";
 import type { OpenView, Pane, Shown, Table, View } from "../view.js";
 import { Viewport } from "../viewport.js";
 
-/** Cells of at least this size have lines between them; of that size, their number in them. */
+/** Cell sizes from which grid lines, and the numbers, are drawn. */
 const LINED_PX = 9;
 const NUMBERED_PX = { x: 46, y: 19 };
 const STEP_PX = 60;
@@ -92,7 +92,7 @@ class Alignment implements OpenView {
     this.stage.remove();
   }
 
-  /** Labels decide how much room is left for the cells, and cells which way labels are turned. */
+  /** Compute the margins and cell sizes, which depend on each other: the angle of labels depends on the cells. */
   private layOut(shown: Shown, table: Table): void {
     const size = { width: this.host.clientWidth, height: this.host.clientHeight };
     const drawing = prepareCanvas(this.base, size.width, size.height);
@@ -260,7 +260,7 @@ class Alignment implements OpenView {
     this.hover(at);
   }
 
-  /** From cell to cell by keyboard: each is pinned, and its number told. */
+  /** Move the pinned cell by keyboard, and show its tooltip. */
   private moveCell([across, down]: [number, number]): void {
     const { shown, table } = this;
     if (!shown || !table) return;

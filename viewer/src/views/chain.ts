@@ -5,9 +5,9 @@ import { font, cssVariable } from "../dom.js";
 import { headName, axisLabel } from "../format.js";
 import type { OpenView, Pane, Shown, Table, View } from "../view.js";
 import { columnAt, layOutColumns, type Columns } from "./columns.js";
-import { ScrollCanvas, type Rect } from "./sheet.js";
+import { ScrollCanvas, type Rect } from "./scroll-canvas.js";
 
-/** Words of a text whose own reads are drawn so: there are as many boxes as their square. */
+/** Largest number of tokens of other self-attention: there is one box per pair. */
 const MOST = 120;
 const [LEFT, TOP] = [20, 14];
 
@@ -29,7 +29,7 @@ class Chain implements OpenView {
   private scale: Scale | null = null;
   private words: string[] = [];
   private columns: Columns = layOutColumns([], 0);
-  /** Whether words are read that come later: whole lines are drawn then. */
+  /** True if tokens attend to later ones: then whole lines are drawn. */
   private isBidirectional = false;
   private size = "";
   private hovered: { step: number; word: number } | null = null;
@@ -136,7 +136,7 @@ class Chain implements OpenView {
       drawing.lineWidth = 2;
       drawing.strokeRect(left - 2, top - 2, width + 4, height + 4);
     }
-    // Red is hard to read on all but the palest boxes: there the frame alone is red.
+    // Red text is legible only on pale boxes; on others only the frame is red.
     const isPale = Math.abs(weight) < 0.12 * scale!.most;
     const plain = weight === 0 ? cssVariable("--ink") : scale!.ink(weight);
     drawing.fillStyle = isCurrent && isPale ? red : plain;

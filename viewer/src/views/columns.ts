@@ -1,19 +1,19 @@
-/** Columns of a chain: every word stands at the same place in every line. */
+/** Column layout of a chain: each word has the same position in all lines. */
 
 export interface Columns {
   font: number;
   line: number;
   lefts: number[];
   widths: number[];
-  /** Of the longest line. */
+  /** Width of the longest line. */
   width: number;
 }
 
 const [FONT, MIN_FONT] = [17, 11];
-/** Height of a line, space between boxes, and between a word and its box's sides, in font sizes. */
+/** Line height, gap between boxes, and horizontal padding of a box, in units of the font size. */
 const [LINE, GAP, MARGIN] = [1.8, 0.35, 0.4];
 
-/** Words shrink a little to fit the room; a line that is still too long is scrolled. Widths are in font sizes. */
+/** Lay out words; the font shrinks to fit the width, and longer lines scroll. Widths are in units of the font size. */
 export function layOutColumns(widths: readonly number[], room: number): Columns {
   const boxes = widths.map((width) => Math.max(0.7, width) + 2 * MARGIN);
   const total = boxes.reduce((sum, width) => sum + width + GAP, 0);
@@ -28,7 +28,7 @@ export function layOutColumns(widths: readonly number[], room: number): Columns 
   return { font, line: LINE * font, lefts, widths: wide, width: (left - GAP) * font };
 }
 
-/** The column at that place, spaces beside it included; -1 if there is none. */
+/** Column at a horizontal position, including half of the gaps beside it; -1 if there is none. */
 export function columnAt(columns: Columns, x: number): number {
   const half = (GAP * columns.font) / 2;
   if (x < -half || x > columns.width + half) return -1;

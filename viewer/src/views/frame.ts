@@ -1,22 +1,22 @@
-/** What all drawings over a picture stand in: tools above, what is shown in words, the canvas, lists beside it. */
+/** Common layout of views of a picture: toolbar, caption, canvas, and lists in a sidebar. */
 
 import { make } from "../dom.js";
 import type { Picture } from "../page.js";
 import type { Pane, Shown } from "../view.js";
-import { pictureAxes } from "./focus.js";
-import { Selection } from "./light.js";
+import { pictureAxes } from "./picture-axes.js";
+import { Selection } from "./selection.js";
 import { markPressed } from "./lists.js";
-import { oncePerFrame, addEntryHandlers, centerOf, toggle } from "./parts.js";
+import { oncePerFrame, addEntryHandlers, centerOf, toggle } from "./controls.js";
 
-/** What a drawing does in its frame. */
+/** Callbacks of a view of a picture. */
 export interface Painter {
-  /** Something else is shown than before: tools and lists have to be made anew. */
-  build(light: Selection): void;
-  draw(light: Selection): void;
-  /** The pointer is on the canvas; null: it has left. */
-  hover(event: PointerEvent | null, light: Selection): void;
-  /** The entry that a click chooses; null if there is none. */
-  entryAt(event: MouseEvent, light: Selection): number | null;
+  /** Create the tools and lists of another read. */
+  build(selection: Selection): void;
+  draw(selection: Selection): void;
+  /** The pointer has moved over the canvas; null: it has left. */
+  hover(event: PointerEvent | null, selection: Selection): void;
+  /** Entry at a click; null if there is none. */
+  entryAt(event: MouseEvent, selection: Selection): number | null;
 }
 
 export class PictureFrame {
@@ -24,13 +24,13 @@ export class PictureFrame {
   readonly stage = make("div", { class: "stage" });
   readonly canvas = make("canvas", { role: "img" });
   readonly sidebar = make("aside", { class: "side", "aria-label": "selection" });
-  /** Below the lists: what changes with the place pointed at. */
+  /** Below the lists: weights of the place under the pointer. */
   readonly details = make("div", { class: "below-lists" });
-  light: Selection | null = null;
-  /** The place pointed at. */
+  selection: Selection | null = null;
+  /** Entry of the place under the pointer. */
   hoveredPlace: number | null = null;
   readonly redraw = oncePerFrame(() => {
-    if (this.light) this.painter.draw(this.light);
+    if (this.selection) this.painter.draw(this.selection);
   });
   private readonly caption = make("p", { class: "caption", "aria-live": "polite" });
 
@@ -41,37 +41,40 @@ export class PictureFrame {
     private readonly painter: Painter,
   ) {
     this.stage.append(this.canvas);
-    const timed = kind === "sound" ? " timed" : "";
-    host.append(make("div", { class: `pictured${timed}` }, this.tools, this.caption, this.stage, this.sidebar));
+    const timedClass = kind === "sound" ? " timed" : "";
+    host.append(make("div", { class: `pictured${timedClass}` }, this.tools, this.caption, this.stage, this.sidebar));
     this.canvas.addEventListener("pointermove", (event) => this.onHover(event));
     this.canvas.addEventListener("pointerleave", () => this.onHover(null));
     this.canvas.addEventListener("click", (event) => this.onClick(event));
-    addEntryHandlers(this.sidebar, { hover: (entry, at) => this.onListHover(entry, at), select: (entry) => this.light?.pick(entry) });
+    addEntryHandlers(this.sidebar, {
+      hover: (entry, at) => this.onListHover(entry, at),
+      select: (entry) => this.selection?.pick(entry),
+    });
   }
 
   async show(shown: Shown): Promise<void> {
-    const focus = pictureAxes(shown.sample, shown.read, this.kind);
-    if (!focus) return;
+    const axes = pictureAxes(shown.sample, shown.read, this.kind);
+    if (!axes) return;
     const table = await this.pane.table(shown.read);
-    const before = this.light;
-    const light = new Selection(this.pane, shown, table, focus, before);
-    this.light = light;
+    const before = this.selection;
+    const selection = new Selection(this.pane, shown, table, axes, before);
+    this.selection = selection;
     if (before?.shown.read !== shown.read || before.shown.sample !== shown.sample) {
       this.hoveredPlace = null;
-      this.painter.build(light);
+      this.painter.build(selection);
     }
-    this.painter.draw(light);
+    this.painter.draw(selection);
   }
 
-  /** A toggle between the weights of a query and the weights on a key. */
+  /** Create a toggle between the weights of a query and the weights on a key. */
   byKeyToggle(text: string, about: string): HTMLButtonElement {
     const button = toggle(text, about, (isOn) => {
-      const light = this.light!;
-      const { entry } = light;
-      light.isByKey = isOn;
-      light.pane.choose({ query: null, key: null, [light.side]: entry });
+      const selection = this.selection!;
+      const { entry } = selection;
+      selection.isByKey = isOn;
+      selection.pane.choose({ query: null, key: null, [selection.side]: entry });
     });
-    button.setAttribute("aria-pressed", String(this.light!.isByKey));
+    button.setAttribute("aria-pressed", String(this.selection!.isByKey));
     return button;
   }
 
@@ -79,61 +82,61 @@ export class PictureFrame {
   describe(caption: string, about: string, below: readonly HTMLElement[]): void {
     if (this.caption.textContent !== caption) this.caption.textContent = caption;
     this.canvas.setAttribute("aria-label", about);
-    markPressed(this.sidebar, this.light!.entry);
+    markPressed(this.sidebar, this.selection!.entry);
     this.details.replaceChildren(...below);
   }
 
-  /** The pointer's place on the canvas. */
+  /** Convert to coordinates of the canvas. */
   toCanvas(event: MouseEvent): { x: number; y: number } {
     const { left, top } = this.canvas.getBoundingClientRect();
     return { x: event.clientX - left, y: event.clientY - top };
   }
 
-  /** Client coordinates of a place on the canvas. */
+  /** Convert to client coordinates. */
   toClient(x: number, y: number): { x: number; y: number } {
     const { left, top } = this.canvas.getBoundingClientRect();
     return { x: left + x, y: top + y };
   }
 
-  /** Where the lists have an entry, in client coordinates. */
+  /** Position of an entry in the lists, in client coordinates. */
   listPosition(entry: number | null): { x: number; y: number } | null {
     return entry === null ? null : centerOf(this.sidebar.querySelector(`[data-entry="${entry}"]`));
   }
 
-  /** Arrows go to the entry before or after, or a row up or down where entries stand in rows. */
+  /** Move the selection with arrow keys; up and down by `columns` entries. */
   press(key: string, columns = 1): boolean {
     const steps: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns };
     const step = steps[key];
-    if (!this.light || !step) return false;
-    this.light.step(step);
+    if (!this.selection || !step) return false;
+    this.selection.step(step);
     return true;
   }
 
   close(): void {
-    this.light?.tip(null, "query", null);
+    this.selection?.tip(null, "query", null);
     this.host.replaceChildren();
   }
 
   private onHover(event: PointerEvent | null): void {
-    if (!this.light) return;
-    this.painter.hover(event, this.light);
+    if (!this.selection) return;
+    this.painter.hover(event, this.selection);
     this.redraw();
   }
 
   private onClick(event: MouseEvent): void {
-    const { light } = this;
-    if (!light) return;
-    const entry = this.painter.entryAt(event, light);
-    light.hovered = null;
-    // A click beside everything lets go of what was pinned.
-    light.pick(entry ?? light.shown[light.side]);
+    const { selection } = this;
+    if (!selection) return;
+    const entry = this.painter.entryAt(event, selection);
+    selection.hovered = null;
+    // A click outside of all entries unpins.
+    selection.pick(entry ?? selection.shown[selection.side]);
   }
 
   private onListHover(entry: number | null, at: { x: number; y: number } | null): void {
-    const { light } = this;
-    if (!light) return;
-    light.hovered = entry;
-    light.tip(at, light.side, entry);
+    const { selection } = this;
+    if (!selection) return;
+    selection.hovered = entry;
+    selection.tip(at, selection.side, entry);
     this.redraw();
   }
 }

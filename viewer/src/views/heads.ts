@@ -1,4 +1,4 @@
-/** All layers and heads of a kind of read, each a small picture: layers down, heads across. */
+/** Thumbnails of all layers (rows) and heads (columns) of a kind of read. */
 
 import { darkest, isSigned, scaleTo, type Scale } from "../color.js";
 import { prepareCanvas, font, make, cssVariable } from "../dom.js";
@@ -15,7 +15,7 @@ const TOP = 24;
 const GAP = 4;
 const LEAST_PX = 22;
 const MOST_PX = 200;
-/** The sides of a picture differ by at most so much; it is wider than its matrix by at most so much. */
+/** Largest aspect ratio of a thumbnail, and largest stretch relative to its matrix. */
 const SKEW = 2;
 const STRETCH = 1.6;
 const LARGE_PX = 260;
@@ -75,7 +75,7 @@ class Heads implements OpenView {
     return this.scale?.most ?? null;
   }
 
-  /** Of the head that is shown. */
+  /** Position of the shown head. */
   place(query: number | null, key: number | null): { x: number; y: number } | null {
     const { shown } = this;
     if (!shown || query !== null || key !== null) return null;

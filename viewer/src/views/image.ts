@@ -1,14 +1,14 @@
-/** Heat over an image: what is read there by a word, a box, a class token, or another place of the image. */
+/** Attention over an image: weights on its patches, of a token, a box, a class token or another patch. */
 
 import { prepareCanvas, make } from "../dom.js";
 import { plural, readable, formatShort } from "../format.js";
 import type { Box, Picture } from "../page.js";
 import type { OpenView, Pane, Shown, View } from "../view.js";
-import { boxAt, pictureAxes, gridOf, entriesWithoutPlace } from "./focus.js";
+import { boxAt, pictureAxes, gridOf, entriesWithoutPlace } from "./picture-axes.js";
 import { PictureFrame, type Painter } from "./frame.js";
-import { entryLabel, colorRange, type Selection } from "./light.js";
+import { entryLabel, colorRange, type Selection } from "./selection.js";
 import { chips, heatLegend, largestBars } from "./lists.js";
-import { availableSize, addRovingFocus, slider, toggle } from "./parts.js";
+import { availableSize, addRovingFocus, slider, toggle } from "./controls.js";
 import { labelColors, drawBoxes, drawHeat, drawPicture, fitInto, outline, loadImage, toArea, type Area } from "./picture.js";
 
 type Image = Extract<Picture, { kind: "image" }>;
@@ -39,31 +39,32 @@ class ImageView implements OpenView, Painter {
   }
 
   private get picture(): Image {
-    return this.frame.light!.axes.picture as Image;
+    return this.frame.selection!.axes.picture as Image;
   }
 
-  /** Boxes were found by entries of this side, so that they can be chosen. */
+  /** Detected boxes that can be selected: those of the entries of this side. */
   private get boxes(): Box[] {
-    return this.frame.light!.hasDetections ? this.picture.boxes : [];
+    return this.frame.selection!.hasDetections ? this.picture.boxes : [];
   }
 
-  build(light: Selection): void {
+  build(selection: Selection): void {
     const { tools, sidebar, details } = this.frame;
-    tools.replaceChildren(...this.controls(light));
-    sidebar.replaceChildren(...this.lists(light), details);
+    tools.replaceChildren(...this.controls(selection));
+    sidebar.replaceChildren(...this.lists(selection), details);
     for (const group of sidebar.querySelectorAll<HTMLElement>(".chips, .found")) addRovingFocus(group);
   }
 
-  private controls(light: Selection): HTMLElement[] {
+  private controls(selection: Selection): HTMLElement[] {
     const controls: HTMLElement[] = [];
-    if (light.axes.isSameAxis) {
-      controls.push(this.frame.byKeyToggle("by key", "Show the weights of all queries on the selected key, instead of the weights of a query"));
+    if (selection.axes.isSameAxis) {
+      const about = "Show the weights of all queries on the selected key, instead of the weights of a query";
+      controls.push(this.frame.byKeyToggle("by key", about));
     }
     controls.push(slider("overlay", this.opacity, (value) => {
       this.opacity = value;
       this.frame.redraw();
     }));
-    if (gridOf(light.axis(light.heatSide).places)) {
+    if (gridOf(selection.axis(selection.heatSide).places)) {
       const smooth = toggle("smooth", "Interpolate between patches", (isOn) => {
         this.isSmooth = isOn;
         this.frame.redraw();
@@ -75,13 +76,13 @@ class ImageView implements OpenView, Painter {
     return controls;
   }
 
-  /** Boxes, and entries that lie nowhere on the image. */
-  private lists(light: Selection): HTMLElement[] {
-    const axis = light.axis(light.side);
-    const entries = light.axes.isSameAxis ? entriesWithoutPlace(axis) : axis.labels.map((_, i) => i);
+  /** Lists of detected boxes, and of entries without a place on the image. */
+  private lists(selection: Selection): HTMLElement[] {
+    const axis = selection.axis(selection.side);
+    const entries = selection.axes.isSameAxis ? entriesWithoutPlace(axis) : axis.labels.map((_, i) => i);
     const { boxes } = this;
-    // Where there is one thing to choose from it is chosen already; beside places it is one more.
-    const entryList = entries.length > (light.axes.isSameAxis ? 0 : 1) ? chips(axis, entries, `select a ${axis.kind}`) : null;
+    // A single entry is selected by default; beside places, it is an additional choice.
+    const entryList = entries.length > (selection.axes.isSameAxis ? 0 : 1) ? chips(axis, entries, `select a ${axis.kind}`) : null;
     if (!boxes.length) return entryList ? [heading(plural(axis.kind)), entryList] : [];
     const color = labelColors(boxes);
     const order = [...boxes].sort((one, other) => other.score - one.score);
@@ -97,43 +98,45 @@ class ImageView implements OpenView, Painter {
     return [heading("found"), detections, ...(rest ? [rest] : [])];
   }
 
-  draw(light: Selection): void {
+  draw(selection: Selection): void {
     const { width, height } = availableSize(this.frame.stage, this.picture.height / this.picture.width);
     const drawing = prepareCanvas(this.frame.canvas, width, height);
     this.area = fitInto(this.picture, { left: 2, top: 2, width: width - 4, height: height - 4 });
-    const numbers = light.numbers();
-    const most = light.colorMax(numbers);
+    const numbers = selection.numbers();
+    const most = selection.colorMax(numbers);
     const { opacity, isSmooth } = this;
-    drawPicture(drawing, this.image, this.area, light.entry === null ? opacity / 2 : Math.min(1, opacity * 1.2));
-    drawHeat(drawing, light.axis(light.heatSide).places, this.area, { numbers, most, opacity, isSmooth });
-    drawBoxes(drawing, this.picture.boxes, this.area, light.hasDetections ? light.entry : null);
-    this.drawOutlines(drawing, light);
-    this.frame.tools.querySelector(".legend-place")?.replaceChildren(heatLegend(...colorRange(light, most)));
-    const caption = light.caption();
-    this.frame.describe(caption, `image with ${caption}; largest weight ${formatShort(most)}`, this.placeDetails(light, most));
+    drawPicture(drawing, this.image, this.area, selection.entry === null ? opacity / 2 : Math.min(1, opacity * 1.2));
+    drawHeat(drawing, selection.axis(selection.heatSide).places, this.area, { numbers, most, opacity, isSmooth });
+    drawBoxes(drawing, this.picture.boxes, this.area, selection.hasDetections ? selection.entry : null);
+    this.drawOutlines(drawing, selection);
+    this.frame.tools.querySelector(".legend-place")?.replaceChildren(heatLegend(...colorRange(selection, most)));
+    const caption = selection.caption();
+    this.frame.describe(caption, `image with ${caption}; largest weight ${formatShort(most)}`, this.placeDetails(selection, most));
   }
 
-  private drawOutlines(drawing: CanvasRenderingContext2D, light: Selection): void {
+  private drawOutlines(drawing: CanvasRenderingContext2D, selection: Selection): void {
     const { hoveredPlace } = this.frame;
-    const selected = light.axes.isSameAxis && light.entry !== null ? light.axis(light.side).places[light.entry] : null;
+    const { entry } = selection;
+    const selected = selection.axes.isSameAxis && entry !== null ? selection.axis(selection.side).places[entry] : null;
     if (selected) outline(drawing, toArea(this.area, selected));
-    const pointed = hoveredPlace === null ? null : light.axis(light.hoverSide).places[hoveredPlace];
-    if (pointed && hoveredPlace !== light.entry) outline(drawing, toArea(this.area, pointed));
+    const pointed = hoveredPlace === null ? null : selection.axis(selection.hoverSide).places[hoveredPlace];
+    if (pointed && hoveredPlace !== entry) outline(drawing, toArea(this.area, pointed));
   }
 
   /** Bars of the weights of the place under the pointer, and of the entries without a place. */
-  private placeDetails(light: Selection, most: number): HTMLElement[] {
+  private placeDetails(selection: Selection, most: number): HTMLElement[] {
     const parts: HTMLElement[] = [];
     const { hoveredPlace } = this.frame;
-    if (!light.axes.isSameAxis && hoveredPlace !== null && light.axis(light.side).labels.length > 1) {
-      const about = `${light.side === "query" ? "weights on key" : "weights of query"} ${entryLabel(light.axis(light.pictureSide), hoveredPlace)}`;
-      const numbers = light.numbersOf(light.pictureSide, hoveredPlace);
-      parts.push(heading(about), largestBars(light.axis(light.side), numbers, { count: 6, about }));
+    if (!selection.axes.isSameAxis && hoveredPlace !== null && selection.axis(selection.side).labels.length > 1) {
+      const name = entryLabel(selection.axis(selection.pictureSide), hoveredPlace);
+      const about = `${selection.side === "query" ? "weights on key" : "weights of query"} ${name}`;
+      const numbers = selection.numbersOf(selection.pictureSide, hoveredPlace);
+      parts.push(heading(about), largestBars(selection.axis(selection.side), numbers, { count: 6, about }));
     }
-    const nowhere = entriesWithoutPlace(light.axis(light.heatSide));
+    const nowhere = entriesWithoutPlace(selection.axis(selection.heatSide));
     if (nowhere.length) {
-      const axis = light.axis(light.heatSide);
-      const numbers = light.numbers();
+      const axis = selection.axis(selection.heatSide);
+      const numbers = selection.numbers();
       const rows = Float32Array.from(nowhere, (entry) => numbers[entry]!);
       const labels = nowhere.map((entry) => axis.labels[entry]!);
       parts.push(heading("not on the image"));
@@ -142,14 +145,14 @@ class ImageView implements OpenView, Painter {
     return parts;
   }
 
-  /** The pointer's place as shares of the image's sides. */
+  /** Position of the pointer as fractions of the image's sides. */
   private toFractions(event: MouseEvent): [number, number] {
     const { x, y } = this.frame.toCanvas(event);
     return [(x - this.area.left) / this.area.width, (y - this.area.top) / this.area.height];
   }
 
-  private placeAt(event: MouseEvent, light: Selection): number | null {
-    const index = boxAt(light.axis(light.hoverSide).places, ...this.toFractions(event));
+  private placeAt(event: MouseEvent, selection: Selection): number | null {
+    const index = boxAt(selection.axis(selection.hoverSide).places, ...this.toFractions(event));
     return index < 0 ? null : index;
   }
 
@@ -158,38 +161,38 @@ class ImageView implements OpenView, Painter {
     return this.boxes[index] ?? null;
   }
 
-  hover(event: PointerEvent | null, light: Selection): void {
-    const at = event && this.placeAt(event, light);
+  hover(event: PointerEvent | null, selection: Selection): void {
+    const at = event && this.placeAt(event, selection);
     this.frame.hoveredPlace = at;
     const point = event && at !== null ? { x: event.clientX, y: event.clientY } : null;
-    if (light.axes.isSameAxis && !light.isPinned) {
-      light.hovered = at;
-      light.tip(point, light.side, at);
+    if (selection.axes.isSameAxis && !selection.isPinned) {
+      selection.hovered = at;
+      selection.tip(point, selection.side, at);
       return;
     }
-    const box = event && !light.isPinned ? this.boxAtPointer(event) : null;
-    light.hovered = box ? box.query : null;
-    light.tip(point, light.heatSide, at);
+    const box = event && !selection.isPinned ? this.boxAtPointer(event) : null;
+    selection.hovered = box ? box.query : null;
+    selection.tip(point, selection.heatSide, at);
   }
 
-  entryAt(event: MouseEvent, light: Selection): number | null {
-    return light.axes.isSameAxis ? this.placeAt(event, light) : (this.boxAtPointer(event)?.query ?? null);
+  entryAt(event: MouseEvent, selection: Selection): number | null {
+    return selection.axes.isSameAxis ? this.placeAt(event, selection) : (this.boxAtPointer(event)?.query ?? null);
   }
 
   place(query: number | null, key: number | null): { x: number; y: number } | null {
-    const { light } = this.frame;
-    if (!light) return null;
-    const [first, second] = light.pictureSide === "key" ? [key, query] : [query, key];
-    const entry = first ?? (light.axes.isSameAxis ? second : null);
-    const place = entry === null ? null : light.axis(light.pictureSide).places[entry];
+    const { selection } = this.frame;
+    if (!selection) return null;
+    const [first, second] = selection.pictureSide === "key" ? [key, query] : [query, key];
+    const entry = first ?? (selection.axes.isSameAxis ? second : null);
+    const place = entry === null ? null : selection.axis(selection.pictureSide).places[entry];
     if (!place) return this.frame.listPosition(second ?? entry);
     const { left, top, width, height } = toArea(this.area, place);
     return this.frame.toClient(left + width / 2, top + height / 2);
   }
 
   handleKey(key: string): boolean {
-    const { light } = this.frame;
-    return this.frame.press(key, light ? gridOf(light.axis(light.side).places)?.columns : 1);
+    const { selection } = this.frame;
+    return this.frame.press(key, selection ? gridOf(selection.axis(selection.side).places)?.columns : 1);
   }
 
   close(): void {

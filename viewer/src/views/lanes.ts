@@ -1,20 +1,20 @@
-/** Rows for spans of time, so that none covers another nor another's name. */
+/** Lanes for spans of time, so that neither spans nor their labels overlap. */
 
 export interface Lane {
   lane: number;
   left: number;
   width: number;
-  /** Where the name begins: in its span if it fits, else behind it, or before it where the right is at an end. */
+  /** Left edge of the label: inside the span if it fits, else after it, or before it at the right edge. */
   nameLeft: number;
   nameWidth: number;
   isNameInside: boolean;
 }
 
 /**
- * Each span in the first lane that is free for it and its name.
+ * Assign each span to the first lane that is free for it and its label.
  *
- * spans:  left and width of each, and the width of its name, in pixels; in any order.
- * right:  where the room ends.
+ * spans:  left, width, and width of the label, in pixels; in any order.
+ * right:  right edge of the area.
  */
 export function assignLanes(
   spans: readonly { left: number; width: number; name: number }[],

@@ -1,4 +1,4 @@
-/** Which numbers of a row are worth showing first. */
+/** Selection of the largest numbers. */
 
 /** Indices of the `count` numbers of largest magnitude, largest first; zeros are left out. */
 export function largestIndices(numbers: ArrayLike<number>, count: number): number[] {
@@ -15,7 +15,7 @@ export function largestIndices(numbers: ArrayLike<number>, count: number): numbe
   return indices;
 }
 
-/** The largest magnitude; 0 of nothing. */
+/** Largest magnitude; 0 for an empty array. */
 export function maxMagnitude(numbers: ArrayLike<number>): number {
   let most = 0;
   for (let i = 0; i < numbers.length; i++) most = Math.max(most, Math.abs(numbers[i]!));
@@ -23,7 +23,7 @@ export function maxMagnitude(numbers: ArrayLike<number>): number {
 }
 
 /**
- * The smallest magnitude such that at most `count` numbers are as large or larger, and none of them is less than
+ * Return the smallest magnitude such that at most `count` numbers are as large or larger, and none of them is less than
  * `share` of the largest. Infinity if no number can be shown (all are zero, or too many are equally large).
  */
 export function threshold(numbers: Float32Array, count: number, share: number): number {
@@ -33,7 +33,7 @@ export function threshold(numbers: Float32Array, count: number, share: number): 
   const floor = most * share;
   const first = sizes.length - count;
   if (first <= 0 || sizes[first]! < floor) return floor;
-  // Numbers that equal the first one left out are left out as well: which of them are drawn must not be chance.
+  // Ties with the first number that is left out are left out as well, so that the result does not depend on the order.
   let index = first;
   while (index < sizes.length && sizes[index] === sizes[first - 1]) index++;
   return index < sizes.length ? Math.max(floor, sizes[index]!) : Infinity;

@@ -1,16 +1,16 @@
-/** Queries and keys as words, connected by lines whose strength is the weight. */
+/** Queries and keys as words, connected by lines; stronger lines are larger weights. */
 
 import { isDark, scaleOf, type Scale } from "../color.js";
 import { font, make, cssVariable } from "../dom.js";
 import { headName, plural, formatShort, axisLabel } from "../format.js";
 import type { OpenView, Pane, Shown, Table, View } from "../view.js";
 import { largestIndices, threshold } from "./largest.js";
-import { addEntryHandlers, centerOf, addRovingFocus } from "./parts.js";
-import { ScrollCanvas } from "./sheet.js";
-import { lineEnds, HEADING, layOutLinks, type LinkLayout } from "./spots.js";
+import { addEntryHandlers, centerOf, addRovingFocus } from "./controls.js";
+import { ScrollCanvas } from "./scroll-canvas.js";
+import { lineEnds, HEADING, layOutLinks, type LinkLayout } from "./link-layout.js";
 
 const MOST = 400;
-/** Faint lines that are drawn while nothing is pointed at, and the share of the largest that they must have. */
+/** Largest number of lines without a selection, and their least fraction of the largest weight. */
 const [FAINT_LINES, FAINT_SHARE] = [1500, 0.06];
 const NUMBERS = 5;
 
@@ -39,10 +39,10 @@ class Links implements OpenView {
   private table: Table | null = null;
   private scale: Scale | null = null;
   private hovered: Entry | null = null;
-  /** The entry pointed at that stands opposite of what is pinned: the two together have a number. */
+  /** Entry under the pointer on the other side of the pinned entry: the pair has a weight. */
   private opposite: number | null = null;
   private layoutKey = "";
-  /** What the faint lines were made for. */
+  /** Key of the cached faint lines. */
   private linesKey = "";
   private faintLines: { path: Path2D; share: number }[] = [];
 
@@ -84,7 +84,7 @@ class Links implements OpenView {
     if (pinned && isNewRead) this.canvas.scrollIntoView(this.layout![pinned.side === "query" ? "queries" : "keys"][pinned.entry]!);
   }
 
-  /** The words, as buttons. */
+  /** Create a button for each word. */
   private createWords({ sample, read }: Shown): void {
     for (const side of ["query", "key"] as const) {
       const axis = sample.axes[side === "query" ? read.queries : read.keys]!;
@@ -109,7 +109,7 @@ class Links implements OpenView {
     measure.font = `600 ${style.fontSize} ${style.fontFamily}`;
     const widths = (side: Side) =>
       this.buttons[side].map((button) => Math.ceil(measure.measureText(button.textContent ?? "").width) + 18);
-    // The scroll bar takes its room only where there is one.
+    // The width of a scroll bar is reserved.
     this.layout = layOutLinks(widths("query"), widths("key"), { width: width - 16, height });
     this.canvas.setSize(this.layout.width, this.layout.height);
     this.canvas.scroller.dataset["across"] = String(this.layout.isHorizontal);
@@ -127,7 +127,7 @@ class Links implements OpenView {
     );
   }
 
-  /** The faint lines, put together by strength: some thousand lines are drawn as a few paths. */
+  /** Group the faint lines by weight: thousands of lines are drawn as a few paths. */
   private updateFaintLines(shown: Shown, table: Table): void {
     const linesKey = `${shown.head} ${this.scale!.most} ${this.layoutKey}`;
     if (linesKey === this.linesKey) return;
@@ -170,15 +170,15 @@ class Links implements OpenView {
   private shadeWords(): void {
     const { shown, scale } = this;
     if (!shown || !scale) return;
-    const lit = this.activeEntry();
-    const numbers = lit && this.numbers(lit);
+    const active = this.activeEntry();
+    const numbers = active && this.numbers(active);
     for (const side of ["query", "key"] as const)
       this.buttons[side].forEach((button, i) => {
-        const isSelected = lit?.side === side && lit.entry === i;
-        const number = lit && lit.side !== side ? numbers![i]! : 0;
+        const isSelected = active?.side === side && active.entry === i;
+        const number = active && active.side !== side ? numbers![i]! : 0;
         button.style.backgroundColor = number ? scale.css(number) : "";
         button.style.color = number ? scale.ink(number) : "";
-        button.classList.toggle("is-lit", isSelected);
+        button.classList.toggle("is-active", isSelected);
         button.setAttribute("aria-pressed", String(shown[side] === i && isSelected));
       });
   }
@@ -187,8 +187,8 @@ class Links implements OpenView {
     const { shown, scale, layout: places } = this;
     if (!shown || !scale || !places) return;
     drawing.lineCap = "round";
-    const lit = this.activeEntry();
-    if (lit) this.paintEntry(drawing, lit, scale);
+    const active = this.activeEntry();
+    if (active) this.paintEntry(drawing, active, scale);
     else this.paintFaint(drawing, scale);
     drawing.globalAlpha = 1;
     this.paintHeadings(drawing);
@@ -221,7 +221,7 @@ class Links implements OpenView {
     for (const entry of entries) this.paintNumber(drawing, active.side, entry, numbers[entry]!);
   }
 
-  /** The number at the far side of a word, where no line passes. */
+  /** Draw a number on the outer side of a word, away from the lines. */
   private paintNumber(drawing: CanvasRenderingContext2D, side: Side, entry: number, number: number): void {
     const { isHorizontal, keys, queries } = this.layout!;
     const isKey = side === "query";
@@ -235,7 +235,7 @@ class Links implements OpenView {
     drawing.fillText(formatShort(number), x, y);
   }
 
-  /** The headings of the two sides. */
+  /** Draw the headings of the two sides. */
   private paintHeadings(drawing: CanvasRenderingContext2D): void {
     const { shown, layout: places } = this;
     if (!places || !shown) return;
@@ -272,7 +272,7 @@ class Links implements OpenView {
     this.pane.tip(at, shown, pair.query, pair.key, hovered && !isOpposite ? this.largestWeights(hovered) : []);
   }
 
-  /** The largest numbers, in words, for the tip. */
+  /** Lines of the tooltip: the largest weights. */
   private largestWeights(active: Entry): string[] {
     const numbers = this.numbers(active);
     const name = active.side === "query" ? "keys" : "queries";
@@ -309,7 +309,7 @@ class Links implements OpenView {
   }
 }
 
-/** The heading of a side, such as "queries (target tokens)". */
+/** Heading of a side, such as "queries (target tokens)". */
 function heading(role: "queries" | "keys", axis: string, kind: string): string {
   const origin = { output: "target ", "decoder input": "target ", source: "source " }[axis] ?? "";
   return `${role} (${origin}${plural(kind)})`;
@@ -323,7 +323,7 @@ function other(side: Side): Side {
   return side === "query" ? "key" : "query";
 }
 
-/** Lines of small weights in the lightest blue could not be seen: they start darker and are let through instead. */
+/** Color of a line. The lightest blue is invisible as a line, so that scale starts darker, with more transparency. */
 function lineColor(scale: Scale, share: number): string {
   return scale.css(scale.most * Math.sign(share) * ((isDark() ? 0.7 : 0.55) + 0.25 * Math.abs(share)));
 }

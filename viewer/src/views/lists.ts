@@ -1,15 +1,15 @@
-/** Chips and bars: lists of entries beside a picture, with their numbers. */
+/** Lists of entries beside a picture: chips, and bars with numbers. */
 
 import { make } from "../dom.js";
 import { formatShort, axisLabel } from "../format.js";
 import type { Axis } from "../page.js";
 import { largestIndices, maxMagnitude } from "./largest.js";
-import { entryLabel } from "./light.js";
+import { entryLabel } from "./selection.js";
 
-/** Entries beyond these stay out of lists: nobody reads so many. */
+/** Largest number of chips in a list. */
 const MOST_CHIPS = 600;
 
-/** A small button for an entry. */
+/** Create the button of an entry. */
 export function chip(axis: Axis, entry: number): HTMLButtonElement {
   const label = axis.labels[entry] ?? "";
   const attributes = { type: "button", class: "chip", "data-entry": entry, "aria-pressed": "false", title: label };
@@ -24,7 +24,7 @@ export function chips(axis: Axis, entries: readonly number[], about: string): HT
   return group;
 }
 
-/** Mark the chip of what is chosen. */
+/** Mark the button of the selected entry as pressed. */
 export function markPressed(group: HTMLElement, entry: number | null): void {
   for (const button of group.querySelectorAll<HTMLElement>("[data-entry]"))
     button.setAttribute("aria-pressed", String(Number(button.dataset["entry"]) === entry));
@@ -33,13 +33,13 @@ export function markPressed(group: HTMLElement, entry: number | null): void {
 export interface Bar {
   label: string;
   number: number;
-  /** Of the longest bar, within [0, 1]. */
+  /** Fraction of the longest bar, within [0, 1]. */
   length: number;
   isMarked?: boolean;
   text?: string;
 }
 
-/** Names, bars and numbers, one below the other. */
+/** Create a list of labels, bars and numbers. */
 export function bars(rows: readonly Bar[], about: string): HTMLElement {
   const list = make("ol", { class: "bars", "aria-label": about });
   for (const { label, number, length, isMarked, text } of rows) {
@@ -55,7 +55,7 @@ export function bars(rows: readonly Bar[], about: string): HTMLElement {
   return list;
 }
 
-/** The entries of largest number, as bars. */
+/** Create bars of the entries with the largest numbers. */
 export function largestBars(
   axis: Axis,
   numbers: Float32Array,
@@ -70,7 +70,7 @@ export function largestBars(
   return make("p", { class: "note" }, "nothing");
 }
 
-/** What the colors of heat mean. */
+/** Create the legend of colors over a picture. */
 export function heatLegend(from: string, to: string): HTMLElement {
   const isSigned = from !== "0";
   return make("span", { class: "heat-legend", "aria-label": `colors from ${from} to ${to}` },

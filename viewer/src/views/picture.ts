@@ -1,11 +1,11 @@
-/** Pictures in a page, and heat, boxes and outlines over them. */
+/** Drawing of pictures, and of weights, boxes and outlines over them. */
 
 import { category, isDark } from "../color.js";
 import { font, cssVariable } from "../dom.js";
 import { readable } from "../format.js";
 import type { Box } from "../page.js";
-import { gridOf } from "./focus.js";
-import { overlayColor } from "./light.js";
+import { gridOf } from "./picture-axes.js";
+import { overlayColor } from "./selection.js";
 
 export interface Area {
   left: number;
@@ -16,7 +16,7 @@ export interface Area {
 
 const images = new Map<string, Promise<HTMLImageElement | null>>();
 
-/** The picture at a data address; null if it cannot be read. */
+/** Load an image from a data URL; null if it is invalid. */
 export function loadImage(url: string): Promise<HTMLImageElement | null> {
   let image = images.get(url);
   if (!image) {
@@ -28,14 +28,14 @@ export function loadImage(url: string): Promise<HTMLImageElement | null> {
   return image;
 }
 
-/** The largest area of the picture's shape that fits the room, at its middle. */
+/** Fit a shape into an area, centered, with its aspect ratio. */
 export function fitInto(shape: { width: number; height: number }, room: Area): Area {
   const times = Math.min(room.width / shape.width, room.height / shape.height);
   const [width, height] = [shape.width * times, shape.height * times];
   return { left: room.left + (room.width - width) / 2, top: room.top + (room.height - height) / 2, width, height };
 }
 
-/** Draw it, its pixels as squares if it is tiny; `gray` of 1 takes all color out, so that heat is the only one. */
+/** Draw an image, without smoothing if it is tiny; `gray`: degree of the grayscale filter. */
 export function drawPicture(
   drawing: CanvasRenderingContext2D,
   image: HTMLImageElement | null,
@@ -61,7 +61,7 @@ export function drawPicture(
   drawing.restore();
 }
 
-/** The part of an area that a place, in shares of its sides, takes. */
+/** Convert a place in fractions of an area's sides to pixels. */
 export function toArea(area: Area, place: readonly number[]): Area {
   const [left = 0, top = 0, width = 0, height = 0] = place;
   return {
@@ -108,13 +108,13 @@ export function drawHeat(
   drawing.drawImage(small, left, top, width, height);
 }
 
-/** Edges on whole pixels: neighbors neither overlap nor leave a line between them. */
+/** Round edges to whole pixels, so that neighbors neither overlap nor leave gaps. */
 function snapToPixels({ left, top, width, height }: Area): Area {
   const [x, y] = [Math.round(left), Math.round(top)];
   return { left: x, top: y, width: Math.round(left + width) - x, height: Math.round(top + height) - y };
 }
 
-/** A frame that is seen on light and on dark. */
+/** Draw an outline that is visible on light and dark pictures. */
 export function outline(drawing: CanvasRenderingContext2D, { left, top, width, height }: Area): void {
   drawing.lineWidth = 4;
   drawing.strokeStyle = "#14181d";
@@ -124,13 +124,13 @@ export function outline(drawing: CanvasRenderingContext2D, { left, top, width, h
   drawing.strokeRect(left, top, width, height);
 }
 
-/** The color of each label: by its place among all labels, so that one label has one color. */
+/** Return the color of each label, by its index among the sorted labels. */
 export function labelColors(boxes: readonly { label: string }[]): (label: string) => string {
   const labels = [...new Set(boxes.map(({ label }) => label))].sort();
   return (label) => category(labels.indexOf(label));
 }
 
-/** Frames with label and score; of the others than the chosen one only faint frames. */
+/** Draw boxes with label and score; if one is selected, the others are faint and without label. */
 export function drawBoxes(
   drawing: CanvasRenderingContext2D,
   boxes: readonly Box[],
@@ -170,7 +170,7 @@ function drawTag(drawing: CanvasRenderingContext2D, box: Box, frame: Area, area:
   drawing.fillText(text, left + 5, top + 9.5);
 }
 
-/** Black or white, whichever is read better on a color such as "#0072b2". */
+/** Text color, black or white, with more contrast on a color such as "#0072b2". */
 export function textColor(color: string): string {
   const number = Number.parseInt(color.slice(1), 16);
   const linear = (byte: number) => ((byte & 255) / 255) ** 2.2;

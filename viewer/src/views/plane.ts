@@ -5,14 +5,14 @@ import { prepareCanvas, font, make, cssVariable } from "../dom.js";
 import { plural, readable, formatShort } from "../format.js";
 import type { Picture, Track } from "../page.js";
 import type { OpenView, Pane, Shown, View } from "../view.js";
-import { pictureAxes } from "./focus.js";
+import { pictureAxes } from "./picture-axes.js";
 import { largestIndices } from "./largest.js";
 import { PictureFrame, type Painter } from "./frame.js";
-import { lineColor, type Selection, type Side } from "./light.js";
+import { lineColor, type Selection, type Side } from "./selection.js";
 import { chips, largestBars } from "./lists.js";
-import { availableSize, addRovingFocus } from "./parts.js";
-import { project, type Projection, type Point } from "./plan.js";
-import { overlap, placeLabels, ticks, type Rectangle } from "./spread.js";
+import { availableSize, addRovingFocus } from "./controls.js";
+import { project, type Projection, type Point } from "./projection.js";
+import { overlap, placeLabels, ticks, type Rectangle } from "./label-placement.js";
 
 type Plane = Extract<Picture, { kind: "plane" }>;
 
@@ -42,47 +42,47 @@ class PlaneView implements OpenView, Painter {
   }
 
   private get tracks(): Track[] {
-    return (this.frame.light!.axes.picture as Plane).tracks;
+    return (this.frame.selection!.axes.picture as Plane).tracks;
   }
 
-  build(light: Selection): void {
+  build(selection: Selection): void {
     const { tools, sidebar, details } = this.frame;
     const about = "Show the weights of all queries on the selected key, instead of the weights of a query";
     tools.replaceChildren(
-      ...(light.axes.isSameAxis ? [this.frame.byKeyToggle("by key", about)] : []),
+      ...(selection.axes.isSameAxis ? [this.frame.byKeyToggle("by key", about)] : []),
       make("span", { class: "key-line" }, "observed"),
       make("span", { class: "key-line is-future" }, "predicted"),
     );
-    const axis = light.axis(light.side);
+    const axis = selection.axis(selection.side);
     const group = chips(axis, axis.labels.map((_, i) => i), `select a ${axis.kind}`);
     addRovingFocus(group);
     sidebar.replaceChildren(make("h3", {}, plural(axis.kind)), group, details);
   }
 
-  /** The current position of the agent of an entry: the end of its observed track. */
+  /** Current position of the agent of an entry: the last observed one. */
   private agentPosition(side: Side, entry: number): Point | null {
-    const place = this.frame.light!.axis(side).places[entry];
+    const place = this.frame.selection!.axis(side).places[entry];
     const track = place && this.tracks[place[0]!];
     const point = track && (track.history.at(-1) ?? track.future[0]);
     return point ? this.projection.toCanvas(point) : null;
   }
 
-  draw(light: Selection): void {
+  draw(selection: Selection): void {
     const { width, height } = availableSize(this.frame.stage, 1);
     const drawing = prepareCanvas(this.frame.canvas, width, height);
     const points = this.tracks.flatMap(({ history, future }) => [...history, ...future]);
     this.projection = project(points, { width, height });
     this.drawAxes(drawing);
-    if (light.entry === null) this.drawAll(drawing, light);
-    else this.drawLines(drawing, light, light.entry);
+    if (selection.entry === null) this.drawAll(drawing, selection);
+    else this.drawLines(drawing, selection, selection.entry);
     this.tracks.forEach((track, i) => this.drawTrack(drawing, track, this.isSelected(i)));
-    this.drawNames(drawing, light);
-    this.describe(light);
+    this.drawNames(drawing, selection);
+    this.describe(selection);
   }
 
   private isSelected(track: number): boolean {
-    const light = this.frame.light!;
-    return light.entry !== null && light.axis(light.side).places[light.entry]?.[0] === track;
+    const selection = this.frame.selection!;
+    return selection.entry !== null && selection.axis(selection.side).places[selection.entry]?.[0] === track;
   }
 
   private drawAxes(drawing: CanvasRenderingContext2D): void {
@@ -91,7 +91,7 @@ class PlaneView implements OpenView, Painter {
     drawing.strokeStyle = cssVariable("--line");
     drawing.fillStyle = cssVariable("--pale");
     drawing.lineWidth = 1;
-    const { unit } = this.frame.light!.axes.picture as Plane;
+    const { unit } = this.frame.selection!.axes.picture as Plane;
     const count = area.width / 70;
     drawing.textAlign = "center";
     drawing.textBaseline = "top";
@@ -148,17 +148,17 @@ class PlaneView implements OpenView, Painter {
     drawing.stroke();
   }
 
-  /** The lines of the largest weights of each agent, faint; curved, so that both directions are visible. */
-  private drawAll(drawing: CanvasRenderingContext2D, light: Selection): void {
-    const most = darkest(light.shown, light.table);
-    const count = light.axis(light.side).labels.length;
+  /** Draw faint lines of the largest weights of each agent, curved so that both directions are visible. */
+  private drawAll(drawing: CanvasRenderingContext2D, selection: Selection): void {
+    const most = darkest(selection.shown, selection.table);
+    const count = selection.axis(selection.side).labels.length;
     for (let entry = 0; entry < count; entry++) {
-      const numbers = light.numbersOf(light.side, entry);
+      const numbers = selection.numbersOf(selection.side, entry);
       for (const other of largestIndices(numbers, FAINT_LINES)) {
-        const [from, to] = [this.agentPosition(light.side, entry), this.agentPosition(light.heatSide, other)];
+        const [from, to] = [this.agentPosition(selection.side, entry), this.agentPosition(selection.heatSide, other)];
         if (!from || !to || (from.x === to.x && from.y === to.y)) continue;
         const share = Math.min(1, Math.abs(numbers[other]!) / most);
-        const [tail, head] = light.side === "query" ? [from, to] : [to, from];
+        const [tail, head] = selection.side === "query" ? [from, to] : [to, from];
         drawing.globalAlpha = 0.12 + 0.5 * share;
         arrow(drawing, tail, head, { width: 0.75 + 3 * share, color: lineColor(numbers[other]! < 0), bend: 0.12 });
       }
@@ -166,30 +166,30 @@ class PlaneView implements OpenView, Painter {
     drawing.globalAlpha = 1;
   }
 
-  private drawLines(drawing: CanvasRenderingContext2D, light: Selection, selected: number): void {
-    const numbers = light.numbers();
-    const most = light.colorMax(numbers);
-    const from = this.agentPosition(light.side, selected);
+  private drawLines(drawing: CanvasRenderingContext2D, selection: Selection, selected: number): void {
+    const numbers = selection.numbers();
+    const most = selection.colorMax(numbers);
+    const from = this.agentPosition(selection.side, selected);
     if (!from) return;
     for (const other of largestIndices(numbers, numbers.length).reverse()) {
-      const to = this.agentPosition(light.heatSide, other);
+      const to = this.agentPosition(selection.heatSide, other);
       if (!to) continue;
       const share = Math.min(1, Math.abs(numbers[other]!) / most);
       drawing.globalAlpha = 0.25 + 0.6 * share;
       const style = { width: 1 + 11 * share, color: lineColor(numbers[other]! < 0), bend: 0 };
       if (Math.hypot(to.x - from.x, to.y - from.y) < 1) ring(drawing, from, style);
-      else if (light.side === "query") arrow(drawing, from, to, style);
+      else if (selection.side === "query") arrow(drawing, from, to, style);
       else arrow(drawing, to, from, style);
     }
     drawing.globalAlpha = 1;
   }
 
-  /** Names, with the number below of those that are read. */
-  private drawNames(drawing: CanvasRenderingContext2D, light: Selection): void {
+  /** Draw the names of agents, with the largest weights. */
+  private drawNames(drawing: CanvasRenderingContext2D, selection: Selection): void {
     drawing.font = font(12, 600);
-    const numbers = light.numbers();
-    const labeled = new Set(light.entry === null ? [] : largestIndices(numbers, NUMBERS));
-    const axis = light.axis(light.heatSide);
+    const numbers = selection.numbers();
+    const labeled = new Set(selection.entry === null ? [] : largestIndices(numbers, NUMBERS));
+    const axis = selection.axis(selection.heatSide);
     const lines = this.tracks.map((track, i) => {
       const entry = axis.places.findIndex((place) => place?.[0] === i);
       const number = labeled.has(entry) ? `  ${formatShort(numbers[entry]!)}` : "";
@@ -210,7 +210,7 @@ class PlaneView implements OpenView, Painter {
     const drawn: Rectangle[] = [];
     visibleLines.forEach((line, i) => {
       const box = boxes[i]!;
-      // In a crowd some names are left out; they are shown on hover.
+      // Names without room are left out; they are shown on hover.
       const isCovered = drawn.some((other) => overlap(box, other) > 0.1 * box.width * box.height);
       if (isCovered && !line.number && !line.isSelected) return;
       drawn.push(box);
@@ -233,11 +233,11 @@ class PlaneView implements OpenView, Painter {
     drawing.fillText(line.number, box.left + 4 + drawing.measureText(line.name).width, y);
   }
 
-  private describe(light: Selection): void {
-    const isAll = light.entry === null;
-    const caption = isAll ? `the largest weights of all ${this.tracks.length}; select one` : light.caption();
-    const about = light.side === "query" ? "largest weights (keys)" : "largest weights (queries)";
-    const list = largestBars(light.axis(light.heatSide), light.numbers(), { count: NUMBERS, about });
+  private describe(selection: Selection): void {
+    const isAll = selection.entry === null;
+    const caption = isAll ? `the largest weights of all ${this.tracks.length}; select one` : selection.caption();
+    const about = selection.side === "query" ? "largest weights (keys)" : "largest weights (queries)";
+    const list = largestBars(selection.axis(selection.heatSide), selection.numbers(), { count: NUMBERS, about });
     const below = isAll ? [] : [make("h3", {}, about), list];
     this.frame.describe(caption, `${this.tracks.length} tracks on a plane; ${caption}`, below);
   }
@@ -246,7 +246,7 @@ class PlaneView implements OpenView, Painter {
     const { x, y } = this.frame.toCanvas(event);
     let nearest: number | null = null;
     let minDistance = HOVER_PX;
-    this.frame.light!.axis(side).places.forEach((_, entry) => {
+    this.frame.selection!.axis(side).places.forEach((_, entry) => {
       const spot = this.agentPosition(side, entry);
       const distance = spot ? Math.hypot(spot.x - x, spot.y - y) : Infinity;
       if (distance < minDistance) [nearest, minDistance] = [entry, distance];
@@ -254,21 +254,21 @@ class PlaneView implements OpenView, Painter {
     return nearest;
   }
 
-  hover(event: PointerEvent | null, light: Selection): void {
-    const isFree = light.axes.isSameAxis && !light.isPinned;
-    const side = isFree ? light.side : light.heatSide;
+  hover(event: PointerEvent | null, selection: Selection): void {
+    const isFree = selection.axes.isSameAxis && !selection.isPinned;
+    const side = isFree ? selection.side : selection.heatSide;
     const at = event && this.agentAt(event, side);
     this.frame.hoveredPlace = at;
-    light.hovered = isFree ? at : null;
-    light.tip(event && at !== null ? { x: event.clientX, y: event.clientY } : null, side, at);
+    selection.hovered = isFree ? at : null;
+    selection.tip(event && at !== null ? { x: event.clientX, y: event.clientY } : null, side, at);
   }
 
-  entryAt(event: MouseEvent, light: Selection): number | null {
-    return light.axes.isSameAxis ? this.agentAt(event, light.side) : null;
+  entryAt(event: MouseEvent, selection: Selection): number | null {
+    return selection.axes.isSameAxis ? this.agentAt(event, selection.side) : null;
   }
 
   place(query: number | null, key: number | null): { x: number; y: number } | null {
-    if (!this.frame.light) return null;
+    if (!this.frame.selection) return null;
     const spot = key !== null ? this.agentPosition("key", key) : query !== null ? this.agentPosition("query", query) : null;
     return spot ? this.frame.toClient(spot.x, spot.y) : this.frame.listPosition(query);
   }
@@ -285,7 +285,7 @@ class PlaneView implements OpenView, Painter {
 interface NameLabel {
   name: string;
   number: string;
-  /** The number is negative. */
+  /** True if the number is negative. */
   isNegative: boolean;
   isSelected: boolean;
 }
@@ -293,11 +293,11 @@ interface NameLabel {
 interface Stroke {
   width: number;
   color: string;
-  /** How far the line bows to its left, as a share of its length. */
+  /** Curvature to the left, as a fraction of the length. */
   bend: number;
 }
 
-/** A line that leaves room around both points, with a head at its end. */
+/** Draw an arrow, with a gap around both points. */
 function arrow(drawing: CanvasRenderingContext2D, from: Point, to: Point, { width, color, bend }: Stroke): void {
   const [wide, high] = [to.x - from.x, to.y - from.y];
   const long = Math.hypot(wide, high);
@@ -324,7 +324,7 @@ function arrow(drawing: CanvasRenderingContext2D, from: Point, to: Point, { widt
   drawing.fill();
 }
 
-/** A loop for the weight of an agent on itself. */
+/** Draw a ring, for the weight of an agent on itself. */
 function ring(drawing: CanvasRenderingContext2D, at: Point, { width, color }: Stroke): void {
   drawing.strokeStyle = color;
   drawing.lineWidth = Math.min(6, width);

@@ -4,14 +4,14 @@ import { prepareCanvas, font, make, cssVariable } from "../dom.js";
 import { plural, readable, formatShort } from "../format.js";
 import type { Picture, SoundEvent } from "../page.js";
 import type { OpenView, Pane, Shown, View } from "../view.js";
-import { pictureAxes, spanAt, entriesWithoutPlace } from "./focus.js";
+import { pictureAxes, spanAt, entriesWithoutPlace } from "./picture-axes.js";
 import { assignLanes, type Lane } from "./lanes.js";
 import { PictureFrame, type Painter } from "./frame.js";
-import { lineColor, entryLabel, type Selection } from "./light.js";
+import { lineColor, entryLabel, type Selection } from "./selection.js";
 import { chips, largestBars } from "./lists.js";
-import { addRovingFocus } from "./parts.js";
+import { addRovingFocus } from "./controls.js";
 import { labelColors, drawPicture, textColor, loadImage, type Area } from "./picture.js";
-import { ticks } from "./spread.js";
+import { ticks } from "./label-placement.js";
 
 type Sound = Extract<Picture, { kind: "sound" }>;
 
@@ -46,18 +46,18 @@ class SoundView implements OpenView, Painter {
   }
 
   private get sound(): Sound {
-    return this.frame.light!.axes.picture as Sound;
+    return this.frame.selection!.axes.picture as Sound;
   }
 
-  build(light: Selection): void {
+  build(selection: Selection): void {
     const { tools, sidebar, details } = this.frame;
     const about = "Show the weights of all queries on the selected key, instead of the weights of a query";
-    tools.replaceChildren(...(light.axes.isSameAxis ? [this.frame.byKeyToggle("by key", about)] : []));
-    const axis = light.axis(light.side);
-    const entries = light.axes.isSameAxis ? entriesWithoutPlace(axis) : axis.labels.map((_, i) => i);
+    tools.replaceChildren(...(selection.axes.isSameAxis ? [this.frame.byKeyToggle("by key", about)] : []));
+    const axis = selection.axis(selection.side);
+    const entries = selection.axes.isSameAxis ? entriesWithoutPlace(axis) : axis.labels.map((_, i) => i);
     sidebar.replaceChildren(details);
-    if (entries.length <= (light.axes.isSameAxis ? 0 : 1)) return;
-    const labelOf = new Map(light.hasDetections ? this.sound.events.map((event) => [event.query, event.label]) : []);
+    if (entries.length <= (selection.axes.isSameAxis ? 0 : 1)) return;
+    const labelOf = new Map(selection.hasDetections ? this.sound.events.map((event) => [event.query, event.label]) : []);
     const labels = axis.labels.map((label, i) => {
       const eventLabel = labelOf.get(i) ?? "";
       return label.includes(eventLabel) ? label : `${label}: ${eventLabel}`;
@@ -71,7 +71,7 @@ class SoundView implements OpenView, Painter {
     return LEFT + (seconds / this.sound.seconds) * (this.width - LEFT - RIGHT);
   }
 
-  /** Tops and heights of curve, events, spectrogram, from above to below. */
+  /** Areas of the curve, the events and the spectrogram, from top to bottom. */
   private rows(): Rows {
     const { left, width } = { left: LEFT, width: this.width - LEFT - RIGHT };
     const count = Math.max(0, ...this.lanes.map(({ lane }) => lane + 1));
@@ -82,7 +82,7 @@ class SoundView implements OpenView, Painter {
     return { curve, events, sound: { left, width, top, height: Math.min(300, Math.max(130, room)) } };
   }
 
-  draw(light: Selection): void {
+  draw(selection: Selection): void {
     this.width = Math.max(200, this.frame.stage.clientWidth);
     const measure = this.frame.canvas.getContext("2d")!;
     measure.font = font(12, 600);
@@ -94,16 +94,16 @@ class SoundView implements OpenView, Painter {
     this.lanes = assignLanes(spans, this.width - RIGHT);
     const rows = this.rows();
     const drawing = prepareCanvas(this.frame.canvas, this.width, rows.sound.top + rows.sound.height + AXIS);
-    const numbers = light.numbers();
-    const most = light.colorMax(numbers);
+    const numbers = selection.numbers();
+    const most = selection.colorMax(numbers);
     drawPicture(drawing, this.image, rows.sound, 0);
     this.drawSeconds(drawing, rows.curve, rows.sound);
-    this.drawCurve(drawing, rows.curve, { numbers, most, places: light.axis(light.heatSide).places });
-    this.drawEvents(drawing, light, rows);
-    this.drawTimeMarkers(drawing, light, rows);
-    const caption = light.caption();
+    this.drawCurve(drawing, rows.curve, { numbers, most, places: selection.axis(selection.heatSide).places });
+    this.drawEvents(drawing, selection, rows);
+    this.drawTimeMarkers(drawing, selection, rows);
+    const caption = selection.caption();
     const about = `spectrogram of ${formatShort(this.sound.seconds)} seconds with ${caption}; largest weight ${formatShort(most)}`;
-    this.frame.describe(caption, about, this.timeDetails(light));
+    this.frame.describe(caption, about, this.timeDetails(selection));
   }
 
   private drawSeconds(drawing: CanvasRenderingContext2D, curve: Area, area: Area): void {
@@ -140,7 +140,7 @@ class SoundView implements OpenView, Painter {
     if (hasNegative) drawing.fillText(formatShort(-most), area.left - 6, area.top + area.height - 2);
     places.forEach((place, i) => {
       if (!place || !numbers[i]) return;
-      // Whole pixels, so that no light line stands between neighbors; a gap only where it is seen as one.
+      // Rounded to whole pixels, so that there are no seams between neighbors.
       const left = Math.round(this.x(place[0]!));
       const right = Math.round(this.x(place[1]!));
       const width = Math.max(1, right - left - Number(right - left > 7));
@@ -155,10 +155,10 @@ class SoundView implements OpenView, Painter {
     drawing.stroke();
   }
 
-  private drawEvents(drawing: CanvasRenderingContext2D, light: Selection, { events: area, sound: below }: Rows): void {
+  private drawEvents(drawing: CanvasRenderingContext2D, selection: Selection, { events: area, sound: below }: Rows): void {
     const { events } = this.sound;
     const color = labelColors(events);
-    const selected = light.hasDetections ? light.entry : null;
+    const selected = selection.hasDetections ? selection.entry : null;
     const hasSelected = events.some(({ query }) => query === selected);
     drawing.font = font(12, 600);
     drawing.textAlign = "left";
@@ -177,7 +177,7 @@ class SoundView implements OpenView, Painter {
     drawing.globalAlpha = 1;
   }
 
-  /** Where the event begins and ends, down the spectrogram. */
+  /** Draw lines at the start and the end of an event. */
   private bracket(drawing: CanvasRenderingContext2D, left: number, width: number, area: Area, color: string): void {
     drawing.strokeStyle = color;
     drawing.lineWidth = 1.5;
@@ -191,13 +191,14 @@ class SoundView implements OpenView, Painter {
     drawing.setLineDash([]);
   }
 
-  /** Markers of the selected time and the time under the pointer, down to the spectrogram. */
-  private drawTimeMarkers(drawing: CanvasRenderingContext2D, light: Selection, { curve, sound: area }: Rows): void {
+  /** Draw markers of the selected time and the time under the pointer. */
+  private drawTimeMarkers(drawing: CanvasRenderingContext2D, selection: Selection, { curve, sound: area }: Rows): void {
     const { hoveredPlace } = this.frame;
-    const selected = light.axes.isSameAxis ? light.entry : null;
-    const marks: [number | null, string][] = [[selected, cssVariable("--pin")], [hoveredPlace === selected ? null : hoveredPlace, cssVariable("--ink")]];
+    const selected = selection.axes.isSameAxis ? selection.entry : null;
+    const hovered = hoveredPlace === selected ? null : hoveredPlace;
+    const marks: [number | null, string][] = [[selected, cssVariable("--pin")], [hovered, cssVariable("--ink")]];
     for (const [entry, color] of marks) {
-      const place = entry === null ? null : light.axis(light.hoverSide).places[entry];
+      const place = entry === null ? null : selection.axis(selection.hoverSide).places[entry];
       if (!place) continue;
       const left = this.x(place[0]!);
       drawing.strokeStyle = color;
@@ -207,18 +208,20 @@ class SoundView implements OpenView, Painter {
   }
 
   /** Bars of the weights of the time under the pointer. */
-  private timeDetails(light: Selection): HTMLElement[] {
+  private timeDetails(selection: Selection): HTMLElement[] {
     const { hoveredPlace } = this.frame;
-    if (light.axes.isSameAxis || hoveredPlace === null || light.axis(light.side).labels.length < 2) return [];
-    const about = `${light.side === "query" ? "weights on key" : "weights of query"} ${entryLabel(light.axis(light.pictureSide), hoveredPlace)}`;
-    const bars = largestBars(light.axis(light.side), light.numbersOf(light.pictureSide, hoveredPlace), { count: 6, about });
+    if (selection.axes.isSameAxis || hoveredPlace === null || selection.axis(selection.side).labels.length < 2) return [];
+    const name = entryLabel(selection.axis(selection.pictureSide), hoveredPlace);
+    const about = `${selection.side === "query" ? "weights on key" : "weights of query"} ${name}`;
+    const numbers = selection.numbersOf(selection.pictureSide, hoveredPlace);
+    const bars = largestBars(selection.axis(selection.side), numbers, { count: 6, about });
     return [make("h3", {}, about), bars];
   }
 
-  private eventAt(event: MouseEvent, light: Selection): SoundEvent | null {
+  private eventAt(event: MouseEvent, selection: Selection): SoundEvent | null {
     const { x, y } = this.frame.toCanvas(event);
     const down = y - this.rows().events.top;
-    if (!light.hasDetections || down < 0) return null;
+    if (!selection.hasDetections || down < 0) return null;
     const index = this.lanes.findIndex(({ lane, left, width, nameLeft, nameWidth }) => {
       const [from, to] = [Math.min(left, nameLeft), Math.max(left + width, nameLeft + nameWidth)];
       return down >= lane * LANE && down < (lane + 1) * LANE && x >= from && x < to;
@@ -226,42 +229,42 @@ class SoundView implements OpenView, Painter {
     return this.sound.events[index] ?? null;
   }
 
-  private timeAt(event: MouseEvent, light: Selection): number | null {
+  private timeAt(event: MouseEvent, selection: Selection): number | null {
     const across = this.frame.toCanvas(event).x - LEFT;
     const seconds = (across / (this.width - LEFT - RIGHT)) * this.sound.seconds;
-    const index = spanAt(light.axis(light.hoverSide).places, seconds);
+    const index = spanAt(selection.axis(selection.hoverSide).places, seconds);
     return index < 0 ? null : index;
   }
 
-  hover(event: PointerEvent | null, light: Selection): void {
-    const hoveredEvent = event && this.eventAt(event, light);
-    const at = event && !hoveredEvent ? this.timeAt(event, light) : null;
+  hover(event: PointerEvent | null, selection: Selection): void {
+    const hoveredEvent = event && this.eventAt(event, selection);
+    const at = event && !hoveredEvent ? this.timeAt(event, selection) : null;
     const point = event && { x: event.clientX, y: event.clientY };
     this.frame.hoveredPlace = at;
     if (hoveredEvent) {
-      light.hovered = hoveredEvent.query;
+      selection.hovered = hoveredEvent.query;
       const span = `${eventName(hoveredEvent)}, from ${formatShort(hoveredEvent.onset)} s, for ${formatShort(hoveredEvent.duration)} s`;
-      light.tip(point, light.side, hoveredEvent.query, [span]);
+      selection.tip(point, selection.side, hoveredEvent.query, [span]);
       return;
     }
-    const isFree = light.axes.isSameAxis && !light.isPinned;
-    light.hovered = isFree ? at : null;
-    light.tip(at === null ? null : point, isFree ? light.side : light.heatSide, at);
+    const isFree = selection.axes.isSameAxis && !selection.isPinned;
+    selection.hovered = isFree ? at : null;
+    selection.tip(at === null ? null : point, isFree ? selection.side : selection.heatSide, at);
   }
 
-  entryAt(event: MouseEvent, light: Selection): number | null {
-    return this.eventAt(event, light)?.query ?? (light.axes.isSameAxis ? this.timeAt(event, light) : null);
+  entryAt(event: MouseEvent, selection: Selection): number | null {
+    return this.eventAt(event, selection)?.query ?? (selection.axes.isSameAxis ? this.timeAt(event, selection) : null);
   }
 
   place(query: number | null, key: number | null): { x: number; y: number } | null {
-    const { light } = this.frame;
-    if (!light) return null;
-    const [first, second] = light.pictureSide === "key" ? [key, query] : [query, key];
-    const entry = first ?? (light.axes.isSameAxis ? second : null);
-    const place = entry === null ? null : light.axis(light.pictureSide).places[entry];
+    const { selection } = this.frame;
+    if (!selection) return null;
+    const [first, second] = selection.pictureSide === "key" ? [key, query] : [query, key];
+    const entry = first ?? (selection.axes.isSameAxis ? second : null);
+    const place = entry === null ? null : selection.axis(selection.pictureSide).places[entry];
     const { sound: area, events } = this.rows();
     if (place) return this.frame.toClient(this.x((place[0]! + place[1]!) / 2), area.top + area.height / 2);
-    const lane = light.hasDetections ? this.lanes[this.sound.events.findIndex((event) => event.query === second)] : undefined;
+    const lane = selection.hasDetections ? this.lanes[this.sound.events.findIndex((event) => event.query === second)] : undefined;
     if (!lane) return this.frame.listPosition(second);
     return this.frame.toClient(lane.left + Math.min(lane.width, 20) / 2, events.top + (lane.lane + 0.4) * LANE);
   }

@@ -7,7 +7,7 @@ import type { Read, Sample, Step } from "../page.js";
 import type { OpenView, Pane, Shown, Table, View } from "../view.js";
 import { largestIndices, maxMagnitude } from "./largest.js";
 import { bars, markPressed } from "./lists.js";
-import { addEntryHandlers, centerOf, scrollIntoBox, addRovingFocus } from "./parts.js";
+import { addEntryHandlers, centerOf, scrollIntoBox, addRovingFocus } from "./controls.js";
 import { drawHeat, drawPicture, fitInto, loadImage, type Area } from "./picture.js";
 
 const STEP_MS = 900;
@@ -21,7 +21,7 @@ export const steps: View = {
   open: (host, pane) => new Steps(host, pane),
 };
 
-/** The read of the decoding steps: the one shown, or the last cross-attention. */
+/** Return the read of the decoding steps: the shown one, or the last cross-attention. */
 export function decoderRead(sample: Sample, shown: Read): Read | null {
   if (shown.queries === "output") return shown;
   const reads = sample.reads.filter((read) => read.queries === "output");
@@ -35,7 +35,7 @@ export interface Candidate {
   isOutput: boolean;
 }
 
-/** The alternatives and the output token, which is added if it is not among them. */
+/** Return the alternatives, with the output token added if it is not among them. */
 export function candidates({ token, probability, alternatives }: Step): Candidate[] {
   const rows = alternatives.map((each) => ({ ...each, isOutput: false }));
   const alike = rows.filter((row) => row.token === token);
@@ -112,7 +112,7 @@ class Steps implements OpenView {
     [...this.output.children].forEach((token, i) => {
       const button = token as HTMLElement;
       button.classList.toggle("is-future", i > this.step);
-      // The tab key enters at the current step; arrows go from step to step, and the focus with them.
+      // The current step is the tab stop of the group.
       button.tabIndex = i === this.step ? 0 : -1;
       if (i !== this.step) return;
       scrollIntoBox(this.output, button);
@@ -181,7 +181,7 @@ class Steps implements OpenView {
     scrollIntoBox(this.words, this.words.children[largestIndices(row, 1)[0] ?? -1]);
   }
 
-  /** Heat over the image, or over the times of a sound. */
+  /** Draw the weights over the image, or over the times of a sound. */
   private async drawPicture(row: Float32Array): Promise<void> {
     const picture = this.picture!;
     const image = await loadImage(picture.url);
@@ -207,7 +207,7 @@ class Steps implements OpenView {
     const next = Math.min(last, Math.max(0, step));
     if (!shown) return;
     this.step = next;
-    // Where another read is open, this view turns to the one that it draws.
+    // If another read is shown, switch to the read that this view draws.
     if (read) this.pane.choose(shown.read === read ? { query: next, key: null } : { read, query: next, key: null });
     else void this.show(shown);
   }
@@ -280,19 +280,19 @@ function headOf(shown: Shown, read: Read): number {
   return read.heads.length === 1 ? 0 : Math.min(shown.head, read.heads.length - 1);
 }
 
-/** A span of a sound as a box over all of its spectrogram. */
+/** Convert a span of a sound to a box over the full height of its spectrogram. */
 function spanToBox(place: readonly number[], seconds: number): number[] {
   const [start = 0, stop = 0] = place;
   return [start / seconds, 0, (stop - start) / seconds, 1];
 }
 
-/** The end of a long text, where hypotheses differ. */
+/** Truncate a long text at its start: hypotheses differ at the end. */
 function lastCharacters(text: string): string {
   const characters = [...text];
   return characters.length > 120 ? `\u2026${characters.slice(-119).join("")}` : text;
 }
 
-/** Hypotheses, best first; the one that the output continues has a mark. */
+/** Create the list of hypotheses, best first; the prefix of the output is marked. */
 function beams(step: Step): HTMLElement {
   const list = make("ol", { class: "beams" });
   for (const { text, score, is_prefix: isPrefix } of step.beams) {

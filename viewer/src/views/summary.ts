@@ -16,10 +16,10 @@ export const summary: View = {
   open: (host, pane) => new Summary(host, pane),
 };
 
-/** So many heads take the whole width. */
+/** Largest number of heads in a half-width table. */
 const MAX_NARROW_HEADS = 9;
 
-/** Summaries that any of the reads has. */
+/** Names of the summaries of any of the reads. */
 function namesOf(reads: Read[]): string[] {
   return [...new Set(reads.flatMap((read) => Object.keys(read.summaries)))];
 }

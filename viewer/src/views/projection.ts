@@ -1,6 +1,6 @@
-/** How a plane lies on the screen: one scale for both directions, the second axis upwards. */
+/** Projection of a plane to the canvas, with equal scale in both directions; the second axis points upwards. */
 
-import type { Rectangle } from "./spread.js";
+import type { Rectangle } from "./label-placement.js";
 
 export interface Point {
   x: number;
@@ -8,16 +8,16 @@ export interface Point {
 }
 
 export interface Projection {
-  /** Where the plane is drawn, axes left out. */
+  /** Area of the plane, without axis labels. */
   area: Rectangle;
-  /** Least and largest coordinates that are within the area. */
+  /** Smallest and largest coordinates in the area. */
   min: [number, number];
   max: [number, number];
   toCanvas(point: readonly [number, number]): Point;
 }
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [44, 28, 16, 40];
-/** Free space around the points, as a share of the longer side; and the least side, so that one point has a scale. */
+/** Margin as a fraction of each side, and smallest side: a single point needs a scale. */
 const [MARGIN, MIN_SIDE] = [0.06, 2];
 
 export function project(points: readonly (readonly [number, number])[], room: { width: number; height: number }): Projection {
@@ -36,9 +36,9 @@ export function project(points: readonly (readonly [number, number])[], room: { 
     return least <= most ? [least, most] : [0, 0];
   };
   const [across, up] = [rangeOf(0), rangeOf(1)];
-  const margin = 1 + 2 * MARGIN;
-  const wide = Math.max(MIN_SIDE, (across[1] - across[0]) * margin);
-  const high = Math.max(MIN_SIDE, (up[1] - up[0]) * margin);
+  const factor = 1 + 2 * MARGIN;
+  const wide = Math.max(MIN_SIDE, (across[1] - across[0]) * factor);
+  const high = Math.max(MIN_SIDE, (up[1] - up[0]) * factor);
   const scale = Math.min(area.width / wide, area.height / high);
   const middle = [(across[0] + across[1]) / 2, (up[0] + up[1]) / 2] as const;
   const half = [area.width / scale / 2, area.height / scale / 2] as const;

@@ -1,7 +1,7 @@
-/** A canvas as large as what is seen, over content that may be larger and is scrolled. */
+/** Canvas of the size of the viewport, over scrolled content that may be larger. */
 
 import { prepareCanvas, make } from "../dom.js";
-import { oncePerFrame } from "./parts.js";
+import { oncePerFrame } from "./controls.js";
 
 export interface Rect {
   left: number;
@@ -10,18 +10,18 @@ export interface Rect {
   height: number;
 }
 
-/** The most pixels that are drawn for paper. */
+/** Largest number of pixels for printing. */
 const PAPER_PIXELS = 3e7;
 
 export class ScrollCanvas {
   readonly scroller = make("div", { class: "sheet" });
-  /** Elements in it stand above the canvas, at places of the content. */
+  /** Container of elements above the canvas, in coordinates of the content. */
   readonly content = make("div", { class: "sheet-content" });
   readonly canvas = make("canvas", { role: "img", class: "sheet-canvas" });
-  /** Draw again, soon. */
+  /** Draw in the next animation frame. */
   readonly redraw = oncePerFrame(() => this.draw());
 
-  /** paint: draws in coordinates of the content; only what is `seen` is shown. */
+  /** paint: draws in coordinates of the content; only `area` is visible. */
   constructor(host: HTMLElement, readonly paint: (drawing: CanvasRenderingContext2D, area: Rect) => void) {
     this.content.append(this.canvas);
     this.scroller.append(this.content);
@@ -61,30 +61,30 @@ export class ScrollCanvas {
     return { left: 0, top: 0, width: this.content.offsetWidth, height: this.content.offsetHeight };
   }
 
-  /** On paper all of the content is drawn, not only what is seen; the browser makes it as small as it must be. */
+  /** For printing, all of the content is drawn; the browser scales it to the paper. */
   private readonly onPrint = (event: Event): void => {
     const { width, height } = this.fullArea;
     this.isPrinting = event.type === "beforeprint" && width * height <= PAPER_PIXELS;
     this.draw();
   };
 
-  /** A place of the content that the pointer is at. */
+  /** Convert to coordinates of the content. */
   toContent(event: { clientX: number; clientY: number }): { x: number; y: number } {
     const { left, top } = this.content.getBoundingClientRect();
     return { x: event.clientX - left, y: event.clientY - top };
   }
 
-  /** Client coordinates of a place of the content. */
+  /** Convert to client coordinates. */
   toClient(x: number, y: number): { x: number; y: number } {
     const { left, top } = this.content.getBoundingClientRect();
     return { x: left + x, y: top + y };
   }
 
-  /** Scroll as little as needed to bring a rectangle into sight. */
+  /** Scroll until a rectangle is visible. */
   scrollIntoView({ left, top, width, height }: Rect): void {
     const { scrollLeft, scrollTop, clientWidth, clientHeight } = this.scroller;
     const scrollTarget = (at: number, size: number, from: number, room: number) => {
-      // What stands around it comes into sight as well.
+      // With a margin around the rectangle.
       const margin = Math.max(8, Math.min(120, (room - size) / 3));
       if (at - margin < from) return at - margin;
       return at + size + margin > from + room ? at + size + margin - room : from;

@@ -12,7 +12,7 @@ const WIDTH = 180;
 const HEIGHT = 10;
 const MOST_FACT = 48;
 
-/** How a view shows omitted weights. */
+/** Display of omitted weights in each view. */
 const OMITTED: Record<string, string> = {
   alignment: "Zoomed out, each block has the color of its largest weight; zoomed in, omitted weights are gray: they are not zero.",
   heads: "Each block has the color of its largest weight.",
@@ -22,7 +22,7 @@ const OMITTED: Record<string, string> = {
 
 const MEAN = "A mean over heads counts omitted weights as zero; for a block it is the mean of the heads' largest weights.";
 
-/** The elements below a view; `most` is the number of the darkest color. */
+/** Return the elements below a view; `most`: number with the darkest color. */
 export function footer(pane: Panel, table: Table, most = darkest(pane.shown, table)): HTMLElement[] {
   const { page, shown, view } = pane;
   const { read } = shown;
@@ -62,7 +62,7 @@ function legend(shown: Shown, table: Table, { view, most }: { view: string; most
   if (!table.isComplete && view === "alignment") {
     const swatch = make("i", { class: "swatch" });
     swatch.style.background = css(omittedColor());
-    parts.push(make("span", { class: "kept" }, swatch, "omitted"));
+    parts.push(make("span", { class: "omitted" }, swatch, "omitted"));
   }
   const { name } = MEASURES[read.measure];
   const head = view === "heads" ? "" : headName(read.heads, shown.head);
@@ -71,7 +71,7 @@ function legend(shown: Shown, table: Table, { view, most }: { view: string; most
 
 function factsLine({ read }: Shown): HTMLElement {
   const all = Object.entries(read.facts).map(([name, value]) => `${name} ${value}`);
-  // A mask may state the length of every row of its batch.
+  // The repr of a mask may contain the length of every row of the batch.
   const shown = all.map((fact) => (fact.length > MOST_FACT ? `${fact.slice(0, MOST_FACT - 1)}\u2026` : fact));
   return make("p", { class: "facts", title: all.join("\n") }, [read.name, ...shown].join(" \u00b7 "));
 }

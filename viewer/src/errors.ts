@@ -1,18 +1,19 @@
-/** Error messages in the page. */
+/** Error messages on the page. */
 
 import { make } from "./dom.js";
 import { DataError } from "./load.js";
 
-/** Show an error at the top of an element; the same error only once. */
+/** Show an error at the top of an element, unless it is already shown. */
 export function showError(error: unknown, parent: HTMLElement = document.body): void {
   const isDataError = error instanceof DataError;
   const message = error instanceof Error ? error.message : String(error);
-  const isShown = [...parent.querySelectorAll(".wrong p:first-of-type")].some((element) => element.textContent === message);
-  if (isShown) return;
-  const box = make("div", { class: "wrong", role: "alert" });
+  const shown = [...parent.querySelectorAll(".error p:first-of-type")];
+  if (shown.some((element) => element.textContent === message)) return;
+  const box = make("div", { class: "error", role: "alert" });
   box.append(make("h2", {}, isDataError ? "This page cannot be displayed correctly" : "An error occurred in this page"));
   box.append(make("p", {}, message));
-  box.append(make("p", { class: "pale" }, isDataError ? "Create the page again with regard, or open an intact copy." : stackTop(error)));
+  const hint = isDataError ? "Create the page again with regard, or open an intact copy." : stackTop(error);
+  box.append(make("p", { class: "pale" }, hint));
   parent.prepend(box);
 }
 

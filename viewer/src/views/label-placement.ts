@@ -1,7 +1,7 @@
-/** Places for names beside points, so that names cover neither one another nor the points if that can be. */
+/** Placement of labels beside points without overlap, where possible; and ticks of axes. */
 
 export interface Label {
-  /** The point it belongs to. */
+  /** Point that is labeled. */
   x: number;
   y: number;
   width: number;
@@ -15,7 +15,7 @@ export interface Rectangle {
   height: number;
 }
 
-/** For each name, in order, the free place nearest to its point; the one that overlaps least if none is free. */
+/** Place each label, in order, at the nearest free position beside its point, or where it overlaps least. */
 export function placeLabels(names: readonly Label[], bounds: Rectangle, gap = 6): Rectangle[] {
   const points = names.map(({ x, y }) => ({ left: x - 4, top: y - 4, width: 8, height: 8 }));
   const placed: Rectangle[] = [];
@@ -48,19 +48,19 @@ function candidates({ x, y, width, height }: Label, gap: number): Rectangle[] {
   return rectangles;
 }
 
-/** The area that two rectangles share. */
+/** Area of the intersection of two rectangles. */
 export function overlap(one: Rectangle, other: Rectangle): number {
   const wide = Math.min(one.left + one.width, other.left + other.width) - Math.max(one.left, other.left);
   const high = Math.min(one.top + one.height, other.top + other.height) - Math.max(one.top, other.top);
   return wide > 0 && high > 0 ? wide * high : 0;
 }
 
-/** The area outside of bounds, counted twice: a name cut off is worse than one that is crossed. */
+/** Area outside of the bounds, doubled: a truncated label is worse than an overlap. */
 function outsideArea(rectangle: Rectangle, bounds: Rectangle): number {
   return 2 * (rectangle.width * rectangle.height - overlap(rectangle, bounds));
 }
 
-/** Even steps of 1, 2 or 5 times a power of ten: multiples from `from` to `to`, about `count` of them. */
+/** Ticks at multiples of 1, 2 or 5 times a power of ten, about `count` of them. */
 export function ticks(from: number, to: number, count: number): number[] {
   if (!(to > from)) return [];
   const rough = (to - from) / Math.max(1, count);

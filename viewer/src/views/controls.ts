@@ -1,8 +1,8 @@
-/** Elements that several views are made of. */
+/** Controls and event handlers shared by several views. */
 
 import { make } from "../dom.js";
 
-/** A button that is on or off. */
+/** Create a toggle button. */
 export function toggle(text: string, about: string, change: (isOn: boolean) => void): HTMLButtonElement {
   const button = make("button", { type: "button", class: "toggle", "aria-pressed": "false", title: about }, text);
   button.addEventListener("click", () => {
@@ -13,7 +13,7 @@ export function toggle(text: string, about: string, change: (isOn: boolean) => v
   return button;
 }
 
-/** A slider from 0 to 1 with its name before it. */
+/** Create a labeled slider from 0 to 1. */
 export function slider(text: string, value: number, change: (value: number) => void): HTMLLabelElement {
   const input = make("input", { type: "range", min: "0", max: "1", step: "0.05", value: String(value) });
   input.addEventListener("input", () => change(Number(input.value)));
@@ -21,9 +21,9 @@ export function slider(text: string, value: number, change: (value: number) => v
 }
 
 /**
- * Arrow keys move between the buttons of a group, which the tab key enters once.
+ * Roving tabindex: the buttons of a group are one tab stop, and arrow keys move between them.
  *
- * Without it, some hundred words would have to be passed by tab to reach what stands behind them.
+ * Without it, hundreds of words would be tab stops.
  */
 export function addRovingFocus(group: HTMLElement): void {
   const buttons = () => [...group.querySelectorAll<HTMLElement>("button")];
@@ -44,14 +44,15 @@ export function addRovingFocus(group: HTMLElement): void {
   });
 }
 
-/** The room of a picture: what there is beside lists; above them, in a narrow page, as high as its shape asks for. */
+/** Available size of a picture. On a narrow page, where the picture is above the lists, its height follows its aspect
+ *  ratio (`shape`, height / width). */
 export function availableSize(stage: HTMLElement, shape: number): { width: number; height: number } {
   const { clientWidth: width, clientHeight: height } = stage;
   const isNarrow = getComputedStyle(stage.firstElementChild!).position === "static";
   return { width, height: isNarrow ? Math.min(width * shape, 0.8 * window.innerHeight) : height };
 }
 
-/** Calls of a function in one frame become one. */
+/** Return a function that runs `run` at most once per animation frame. */
 export function oncePerFrame(run: () => void): () => void {
   let isPending = false;
   return () => {
@@ -65,12 +66,12 @@ export function oncePerFrame(run: () => void): () => void {
 }
 
 export interface EntryHandlers {
-  /** The pointer or the keyboard is on entry `i`; null: on none. `at` is where a tip may stand. */
+  /** Entry `i` is hovered or focused; null: none. `at`: position of the tooltip. */
   hover(i: number | null, at: { x: number; y: number } | null): void;
   select(i: number): void;
 }
 
-/** Tell of buttons with a data-entry in a group: pointed at, or focused by keyboard, or pressed. */
+/** Add handlers for hover, keyboard focus and clicks to the elements with data-entry in a group. */
 export function addEntryHandlers(group: HTMLElement, { hover, select }: EntryHandlers): void {
   const entry = (event: Event) => (event.target as Element).closest<HTMLElement>("[data-entry]");
   const number = (element: HTMLElement) => Number(element.dataset["entry"]);
@@ -92,7 +93,7 @@ export function addEntryHandlers(group: HTMLElement, { hover, select }: EntryHan
   });
 }
 
-/** Scroll a box, and nothing around it, as little as needed to bring what it holds into sight. */
+/** Scroll a box (but not its ancestors) until an element in it is visible. */
 export function scrollIntoBox(box: HTMLElement, element: Element | undefined): void {
   if (!element) return;
   const [outer, inner] = [box.getBoundingClientRect(), element.getBoundingClientRect()];
@@ -100,7 +101,7 @@ export function scrollIntoBox(box: HTMLElement, element: Element | undefined): v
   else if (inner.bottom > outer.bottom) box.scrollTop += inner.bottom - outer.bottom + 4;
 }
 
-/** The middle of an element, in client coordinates. */
+/** Center of an element, in client coordinates. */
 export function centerOf(element: Element | null | undefined): { x: number; y: number } | null {
   if (!element) return null;
   const { left, top, width, height } = element.getBoundingClientRect();

@@ -1,18 +1,18 @@
-/** Which entry is chosen over a picture, and how much was read between it and each place. */
+/** Selected entry of a view of a picture, and the weights between it and each place. */
 
 import { isDark, isSigned } from "../color.js";
 import { counted, headName, readable, formatShort } from "../format.js";
 import type { Axis } from "../page.js";
 import type { Pane, Shown, Table } from "../view.js";
-import { entriesWithoutPlace, type PictureAxes } from "./focus.js";
+import { entriesWithoutPlace, type PictureAxes } from "./picture-axes.js";
 import { maxMagnitude } from "./largest.js";
 
 export type Side = "query" | "key";
 
 export class Selection {
-  /** If both sides are on the picture: whether the selected place is a key instead of a query. */
+  /** True if the selected place is a key instead of a query; only if both sides are on the picture. */
   isByKey = false;
-  /** The entry pointed at, of the side that is chosen from; it goes before what is pinned. */
+  /** Entry under the pointer; takes precedence over the pinned entry. */
   hovered: number | null = null;
   private means = new Map<string, Float32Array>();
   private bestKey: number | undefined;
@@ -27,7 +27,7 @@ export class Selection {
     if (before?.shown.read === shown.read) this.isByKey = before.isByKey;
   }
 
-  /** The side that is chosen from; heat lies over the other one. */
+  /** Side of the selected entry; the weights are drawn over the other side. */
   get side(): Side {
     if (this.axes.isSameAxis) return this.isByKey ? "key" : "query";
     return this.axes.heatAxis === "keys" ? "query" : "key";
@@ -42,26 +42,26 @@ export class Selection {
     return sample.axes[side === "query" ? read.queries : read.keys]!;
   }
 
-  /** What is chosen: pointed at, pinned, or the only one of its sort; null if it is all of them together. */
+  /** Selected entry: under the pointer, pinned, or the only one; null: the mean over all entries. */
   get entry(): number | null {
     const axis = this.axis(this.side);
     const entry = this.hovered ?? this.shown[this.side] ?? onlyEntry(axis, this.axes.isSameAxis) ?? this.mostVariableKey();
     return entry !== null && entry < axis.labels.length ? entry : null;
   }
 
-  /** Whether what was found in the picture was found by the entries that are chosen from. */
+  /** True if the entries of the selected side made the detections of the picture. */
   get hasDetections(): boolean {
     const { sample, read } = this.shown;
     const name = this.side === "query" ? read.queries : read.keys;
     return name === "queries" || (!sample.axes["queries"] && !this.axes.isSameAxis);
   }
 
-  /** The side that lies on the picture; keys if both do. */
+  /** Side on the picture; keys if both are. */
   get pictureSide(): Side {
     return this.axes.heatAxis === "keys" ? "key" : "query";
   }
 
-  /** The side that the pointer chooses from on the picture. */
+  /** Side of the places under the pointer. */
   get hoverSide(): Side {
     return this.axes.isSameAxis ? this.side : this.pictureSide;
   }
@@ -70,29 +70,29 @@ export class Selection {
     return this.shown[this.side] !== null;
   }
 
-  /** Between what is chosen and each place; their mean if nothing is. */
+  /** Weights between the selected entry and each place; without a selected entry, the mean over all entries. */
   numbers(): Float32Array {
     const { entry } = this;
     return entry === null ? this.mean() : this.numbersOf(this.side, entry);
   }
 
-  /** A row for a query, a column for a key. */
+  /** Weights of an entry: a row for a query, a column for a key. */
   numbersOf(side: Side, entry: number): Float32Array {
     return side === "query" ? this.table.row(this.shown.head, entry) : this.table.column(this.shown.head, entry);
   }
 
-  /** Numbers have the full color from here on. */
+  /** Number with the full color. */
   colorMax(numbers: Float32Array): number {
     return this.shown.scale === "one" && this.shown.read.measure === "weight" ? 1 : maxMagnitude(numbers) || 1;
   }
 
-  /** Pin an entry of the side that is chosen from, or let it go. */
+  /** Pin an entry; unpin it if it is pinned. */
   pick(entry: number | null): void {
     const isAgain = entry === this.shown[this.side];
     this.pane.choose({ query: null, key: null, [this.side]: isAgain ? null : entry });
   }
 
-  /** Pin the entry so many after the one that is pinned, or the first. */
+  /** Move the pinned entry by a number of entries; pin the first if none is pinned. */
   step(by: number): void {
     const last = this.axis(this.side).labels.length - 1;
     const from = this.shown[this.side];
@@ -101,7 +101,7 @@ export class Selection {
     this.pane.choose({ query: null, key: null, [this.side]: entry });
   }
 
-  /** The caption of the heat. */
+  /** Caption of the picture. */
   caption(): string {
     const { entry } = this;
     const axis = this.axis(this.side);
@@ -114,7 +114,7 @@ export class Selection {
     return [entry === null ? mean : single, head].filter(Boolean).join(" \u00b7 ");
   }
 
-  /** An entry by its name, and by what it found. */
+  /** Label of an entry, with that of its detection. */
   private entryName(entry: number): string {
     const { picture } = this.axes;
     const detections = picture.kind === "image" ? picture.boxes : picture.kind === "sound" ? picture.events : [];
@@ -123,7 +123,7 @@ export class Selection {
     return detection && !name.includes(detection.label) ? `${name} (${readable(detection.label, 24, " ")})` : name;
   }
 
-  /** Show the number between what is chosen and a place; or what is pointed at alone. */
+  /** Show the tooltip of a place and the selected entry, or of an entry alone. */
   tip(at: { x: number; y: number } | null, side: Side, entry: number | null, more: string[] = []): void {
     const selected = this.entry;
     const pair = { query: null as number | null, key: null as number | null, [side]: entry };
@@ -131,7 +131,7 @@ export class Selection {
     this.pane.tip(at, this.shown, pair.query, pair.key, more);
   }
 
-  /** The key whose weights vary most over queries: the weights of a query sum to 1, so the mean over keys is uninformative. */
+  /** Key whose weights vary most over queries. (The mean over keys says nothing: weights of a query sum to 1.) */
   private mostVariableKey(): number | null {
     if (this.side === "query" || this.axes.isSameAxis || this.shown.read.measure !== "weight") return null;
     if (this.bestKey === undefined) {
@@ -163,39 +163,39 @@ function variance(numbers: Float32Array): number {
   return squares / numbers.length - (sum / numbers.length) ** 2;
 }
 
-/** The only entry there is, or the only one that lies nowhere (a class token) among places. */
+/** The only entry, or the only one without a place (a class token). */
 function onlyEntry(axis: Axis, isSameAxis: boolean): number | null {
   if (axis.labels.length === 1) return 0;
   const unplaced = isSameAxis ? entriesWithoutPlace(axis) : [];
   return unplaced.length === 1 ? unplaced[0]! : null;
 }
 
-/** An entry by its label, or by its number where labels say nothing. */
+/** Label of an entry, with its kind or number if the label alone is not clear. */
 export function entryLabel(axis: Axis, entry: number): string {
   const label = axis.labels[entry] ?? "";
   if (label === "") return `${axis.kind} ${entry + 1}`;
-  // "5, 4" says little, "patch 5, 4" says more.
+  // "patch 5, 4" instead of "5, 4".
   const text = readable(label, 24, " ");
   if (axis.kind === "token" || axis.kind === "word") return `\u201c${text}\u201d`;
   return /\p{L}/u.test(label) ? text : `${axis.kind} ${text}`;
 }
 
-/** Over pictures of any brightness, drawn in gray: strong blue for what was read, orange below zero. */
+/** Colors over gray pictures: blue for positive numbers, orange for negative ones. */
 const [POSITIVE, NEGATIVE] = ["22, 112, 255", "240, 120, 10"];
 
-/** The color of a number over a picture; `strength`: how much the strongest hides of the picture. */
+/** Color of a number over a picture; `opacity`: that of the largest number. */
 export function overlayColor(number: number, most: number, strength: number): string {
   const share = Math.min(1, Math.abs(number) / most);
   return `rgba(${number < 0 ? NEGATIVE : POSITIVE}, ${(share * strength).toFixed(4)})`;
 }
 
-/** The color for lines and areas of weights on the page's ground. */
+/** Color of lines and areas of weights. */
 export function lineColor(isNegative = false): string {
   if (isNegative) return isDark() ? "#f0a050" : "#c25e00";
   return isDark() ? "#6db0ff" : "#1663c4";
 }
 
-/** From what to what the colors go, in words: "0 to 0.084". */
+/** Ends of the color scale as texts, such as "0" and "0.084". */
 export function colorRange(light: Selection, most: number): [string, string] {
   return [isSigned(light.shown.read) ? formatShort(-most) : "0", formatShort(most)];
 }

@@ -1,4 +1,4 @@
-/** Where the words of two sides stand, so that lines can be drawn between them. */
+/** Layout of words in two rows or columns, with lines between them. */
 
 export interface Rect {
   left: number;
@@ -8,7 +8,7 @@ export interface Rect {
 }
 
 export interface LinkLayout {
-  /** Keys above queries, each side in a line; else queries beside keys, each side in a column. */
+  /** True: two rows, keys above queries. False: two columns, queries left of keys. */
   isHorizontal: boolean;
   queries: Rect[];
   keys: Rect[];
@@ -16,16 +16,16 @@ export interface LinkLayout {
   height: number;
 }
 
-/** Room for a number beside a word, and the least and the most room for lines, in pixels. */
+/** Width of a number beside a word, and smallest and largest gap for lines. */
 const NUMBER_PX = 52;
 const [LEAST_GAP, MOST_GAP] = [96, 420];
 const [LINE, SPACE, MARGIN] = [26, 6, 16];
-/** Height of a side's heading. */
+/** Height of a heading. */
 export const HEADING = 22;
 
 /**
- * Words in two lines, keys above, if both fit the width and something is won by it; else in two columns, both as wide
- * as their widest word, cut if there is no room. Widths are those of the words with their padding.
+ * Lay out words in two rows, keys above, if both fit the width and there is enough height; else in two columns, each as
+ * wide as its widest word, truncated if necessary. Widths include padding.
  */
 export function layOutLinks(queries: number[], keys: number[], room: { width: number; height: number }): LinkLayout {
   const lengths = [queries, keys].map((widths) => sum(widths.map((width) => Math.max(width, NUMBER_PX) + SPACE)));
@@ -36,7 +36,7 @@ export function layOutLinks(queries: number[], keys: number[], room: { width: nu
 
 function layOutRows(queries: number[], keys: number[], room: { width: number; height: number }): LinkLayout {
   const gap = Math.min(MOST_GAP, Math.max(LEAST_GAP, room.height * 0.6));
-  // A line of numbers above the keys and below the queries.
+  // Numbers are above the keys and below the queries.
   const top = HEADING + 22;
   const bottom = top + LINE + gap;
   return {
@@ -48,7 +48,7 @@ function layOutRows(queries: number[], keys: number[], room: { width: number; he
   };
 }
 
-/** Words one after the other, spread over the middle of the width. */
+/** Lay out words in a centered row. */
 function rowOf(widths: number[], top: number, room: number): Rect[] {
   const slotWidths = widths.map((width) => Math.max(width, NUMBER_PX) + SPACE);
   const length = sum(slotWidths);
@@ -70,7 +70,7 @@ function layOutColumns(queries: number[], keys: number[], room: { width: number;
   const width = Math.max(room.width, wide! + other! + gap + 2 * (NUMBER_PX + MARGIN));
   const left = (width - wide! - other! - gap) / 2;
   const longest = Math.max(queries.length, keys.length);
-  // The shorter side is spread out, at most to twice its height, and both stand around the same middle.
+  // The shorter column is stretched, at most to twice its height; both are vertically centered.
   const steps = [queries, keys].map((widths) => Math.min(2 * LINE, (longest / Math.max(1, widths.length)) * LINE));
   const heights = [queries, keys].map((widths, i) => widths.length * steps[i]!);
   const height = Math.max(...heights);
@@ -94,7 +94,7 @@ function sum(numbers: number[]): number {
   return numbers.reduce((total, number) => total + number, 0);
 }
 
-/** Ends of the line between two words: at their facing edges. */
+/** End points of the line between two words, at their facing edges. */
 export function lineEnds(all: LinkLayout, query: number, key: number): { x: number; y: number }[] {
   const [from, to] = [all.queries[query]!, all.keys[key]!];
   if (all.isHorizontal)

@@ -1,16 +1,16 @@
-/** Which side of a read lies on a picture, and so which side is chosen from and on which side the heat is drawn. */
+/** Axes of a read with places on a picture: weights are drawn over one axis, entries are selected on the other. */
 
 import type { Axis, Picture, Read, Sample } from "../page.js";
 
 export interface PictureAxes<P extends Picture = Picture> {
   picture: P;
-  /** The axis over which heat is drawn. */
+  /** Axis over which the weights are drawn. */
   heatAxis: "queries" | "keys";
-  /** Whether both are one axis, so that places are chosen where the heat lies. */
+  /** True if queries and keys are the same axis: entries are then selected on the picture itself. */
   isSameAxis: boolean;
 }
 
-/** Null if neither queries nor keys lie on a picture of that kind. Keys come first: they are what is read. */
+/** Return the axes of a read on a picture of a kind, keys before queries; null if there are none. */
 export function pictureAxes<K extends Picture["kind"]>(
   sample: Sample,
   read: Read,
@@ -21,19 +21,19 @@ export function pictureAxes<K extends Picture["kind"]>(
   for (const [heatAxis, axis, other] of [["keys", keys, queries], ["queries", queries, keys]] as const) {
     const picture = axis ? sample.pictures[axis.picture] : undefined;
     if (!axis || picture?.kind !== kind || !axis.places.some((place) => place)) continue;
-    // Boxes that read patches lie on the same image, but pointing at a patch must not choose the box around it.
+    // Boxes that attend to patches are on the same image, but hovering over a patch must not select the box around it.
     const isSameAxis = other === axis;
     return { picture: picture as Extract<Picture, { kind: K }>, heatAxis, isSameAxis };
   }
   return null;
 }
 
-/** Entries of an axis that lie nowhere, such as a class token. */
+/** Entries of an axis that have no place, such as a class token. */
 export function entriesWithoutPlace(axis: Axis): number[] {
   return axis.labels.flatMap((_, i) => (axis.places[i] ? [] : [i]));
 }
 
-/** The entry whose box [left, top, width, height] holds the point, the smallest of them; -1 if none does. */
+/** Smallest box [left, top, width, height] that contains a point; -1 if there is none. */
 export function boxAt(places: readonly (number[] | null)[], x: number, y: number): number {
   let index = -1;
   let minArea = Infinity;
@@ -47,7 +47,7 @@ export function boxAt(places: readonly (number[] | null)[], x: number, y: number
   return index;
 }
 
-/** The entry whose span [start, stop] holds the time, the shortest of them; -1 if none does. */
+/** Shortest span [start, stop] that contains a time; -1 if there is none. */
 export function spanAt(places: readonly (number[] | null)[], time: number): number {
   let index = -1;
   let minLength = Infinity;
@@ -68,11 +68,11 @@ export interface Grid {
   top: number;
   width: number;
   height: number;
-  /** Column and row of each entry; null for one that lies nowhere. */
+  /** Column and row of each entry; null without a place. */
   cells: ([number, number] | null)[];
 }
 
-/** How boxes of one size tile a rectangle; null if they do not, or if they overlap. */
+/** Return the grid of boxes of equal size that tile a rectangle; null if they do not. */
 export function gridOf(places: readonly (number[] | null)[]): Grid | null {
   const boxes = places.filter((place) => place !== null);
   const [, , width = 0, height = 0] = boxes[0] ?? [];

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import causal
 from regard.layers.multihead import MultiHead
-from regard.look.listen import record_weights
+from regard.look.hooks import record_weights
 from tests.look.memory_of import Watch
 
 SIZES = [(16, 32), (4, 256), (1, 2048)]

@@ -97,7 +97,7 @@ def main(argv: list[str] | None = None) -> None:
             page = entry.capture.save(gallery / f"{entry.name}.html", overwrite=True)
             _picture(browser, page, entry.fragment, gallery / f"{entry.name}.png")
         for name, look in LOOKS.items():
-            if look.page in entries and (look.beside is None or look.beside in entries):
+            if look.page in entries and (look.compare is None or look.compare in entries):
                 _look(browser, look, entries, images / f"look-{name}.png", Path(folder) / "page.html")
         browser.close()
     (gallery / "README.md").write_text(_index(entries), encoding="utf-8")
@@ -166,7 +166,7 @@ def _score(folder: Path, metric: str) -> str:
 
 def _look(browser: Browser, look: Look, entries: Mapping[str, Entry], path: Path, page: Path) -> None:
     capture = entries[look.page].capture
-    other = entries[look.beside].capture if look.beside else None
+    other = entries[look.compare].capture if look.compare else None
     capture.save(page, compare=other, overwrite=True)
     fragment = look.view.fragment(capture.samples)
     if other is not None and look.other is not None:

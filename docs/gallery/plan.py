@@ -68,7 +68,7 @@ class Look:
 
     page: str
     view: View
-    beside: str | None = None
+    compare: str | None = None
     """Another page, whose capture is on the other side."""
     other: View | None = None
     """State of the other side."""
@@ -153,7 +153,7 @@ LOOKS = {
     "compare": Look(
         page="dates",
         view=View(name="alignment", kind="cross"),
-        beside="dates-recurrent",
+        compare="dates-recurrent",
         other=View(name="alignment", kind="recurrent"),
     ),
     "dark": Look(page="boxes", view=View(name="image", kind="cross", layer=2, head=1, query=1, is_dark=True)),

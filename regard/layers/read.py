@@ -1,6 +1,6 @@
 """The read as a module: a score, a choice, a bias and a kernel.
 
-Every read of every model is a `Read`, so that observers (regard.look.listen) find all of them, per layer, without
+Every read of every model is a `Read`, so that observers (regard.look.hooks) find all of them, per layer, without
 changes to the model.
 """
 

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from regard.look.capture import Capture
-from regard.look.listen import TILE_BYTES, record_weights
+from regard.look.hooks import TILE_BYTES, record_weights
 from regard.look.measures import GradientCall
 from regard.look.sample import Sample
 from regard.look.segments import Trace
@@ -47,7 +47,7 @@ def record(
     model:     result of `regard.load`, or a module.
     samples:   samples of the rows of each call, if the model emits none: their axes "source", "queries", "output" and
                "decoder input" label the queries and keys (see regard.look.roles).
-    only, rows, heads, queries, steps, to, dtype, tile_bytes:  see regard.look.listen.record_weights.
+    only, rows, heads, queries, steps, to, dtype, tile_bytes:  see regard.look.hooks.record_weights.
     gradients: keep the autograd graph, for capture.differentiate(y).
     Raises:    as `record_weights`; ValueError if only a part is recorded with gradients.
     """

@@ -10,7 +10,7 @@ from regard.attention.masks import Padded
 from regard.layers.recurrent.cells import CELLS
 from regard.layers.recurrent.self_attentive import INITIAL_RECENCY_BIAS, Past, SelfAttentiveCell
 from regard.layers.recurrent.self_attentive_encoder import SelfAttentiveEncoder
-from regard.look.listen import record_weights
+from regard.look.hooks import record_weights
 from tests.helpers import close
 
 INPUT, HIDDEN, SIZE, STEPS, ROWS = 3, 2, 5, 4, 2

@@ -6,7 +6,7 @@ import torch
 from regard.data.batches import pad
 from regard.decode.config import SampleConfig
 from regard.decode.sample import sample, trace_tokens
-from regard.look.listen import record_weights
+from regard.look.hooks import record_weights
 from regard.look.record import record
 from regard.look.sample import Axis, Sample
 from regard.models.build import build_classifier, build_detector, build_language_model

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.look.listen import record_weights
+from regard.look.hooks import record_weights
 from regard.look.record import record
 from regard.models.config import RecurrentConfig
 from tests.helpers import close

@@ -10,7 +10,7 @@ from regard.attention.memory import Memory
 from regard.attention.scores import Additive, Dot, General
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
-from regard.look.listen import record_weights
+from regard.look.hooks import record_weights
 from tests.helpers import close
 
 KERNELS = ["reference", "sdpa", "auto"]

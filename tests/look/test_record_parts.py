@@ -16,7 +16,7 @@ from regard.attention.memory import Memory, RingMemory, StaticMemory
 from regard.attention.scores import BareAdditive, Dot, ScaledDot
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
-from regard.look.listen import record_weights
+from regard.look.hooks import record_weights
 from tests.helpers import close
 
 DRAWING = ["gumbel", "reinforce"]
@@ -232,7 +232,7 @@ def test_functions_that_are_compiled_inside_are_recorded():
         import torch, torch._dynamo
         from regard.attention.masks import causal
         from regard.layers.multihead import MultiHead
-        from regard.look.listen import record_weights
+        from regard.look.hooks import record_weights
         heads, items = MultiHead(10, num_heads=5), torch.randn(3, 7, 10)
         torch.set_grad_enabled(False)
 

@@ -21,7 +21,7 @@ from regard.errors import UserError
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
 from regard.look.capture import Capture
-from regard.look.listen import record_weights
+from regard.look.hooks import record_weights
 from regard.look.recording import Recording
 from regard.look.tiles import Part
 from tests.look.memory_of import Watch
@@ -240,7 +240,7 @@ def test_a_killed_process_leaves_no_valid_recording(tmp_path):
         import os, signal, torch
         from regard.attention.scores import Dot
         from regard.layers.read import Read
-        from regard.look.listen import record_weights
+        from regard.look.hooks import record_weights
         read = Read(Dot())
         with record_weights(read, to={str(tmp_path / "maps")!r}):
             read(torch.ones(1, 2, 3), (torch.ones(1, 2, 3), torch.ones(1, 2, 3)))

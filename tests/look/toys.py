@@ -7,7 +7,7 @@ from regard.attention.masks import Padded
 from regard.decode.config import DecodeConfig
 from regard.decode.search import search
 from regard.look.capture import Capture
-from regard.look.listen import record_weights
+from regard.look.hooks import record_weights
 from regard.look.record import record
 from regard.look.sample import Axis, Sample
 from regard.models.build import build

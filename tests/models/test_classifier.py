@@ -10,7 +10,7 @@ from regard.attention.masks import Padded
 from regard.data.batches import pad
 from regard.data.text.labels import LabeledBatch
 from regard.layers.pool import AttentionPooling
-from regard.look.listen import record_weights
+from regard.look.hooks import record_weights
 from regard.models.build import build_classifier, build_image_classifier
 from regard.models.config import ClassifierConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.readers.images import ImageReader

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.data.elements import LabeledRegions
 from regard.layers.read import Read
-from regard.look.listen import record_weights
+from regard.look.hooks import record_weights
 from regard.models import config as models_config
 from regard.models import readers, writers
 from regard.models.build import build_core, compose

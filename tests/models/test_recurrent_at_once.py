@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.attention.choices import Sparse
 from regard.attention.masks import Padded, Unpadded
 from regard.layers.recurrent.cells import GRUCell
-from regard.look.listen import record_weights
+from regard.look.hooks import record_weights
 from regard.models.config import RecurrentConfig
 from regard.models.cores import recurrent_decoder
 from regard.models.cores.recurrent import RecurrentCore

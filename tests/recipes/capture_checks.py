@@ -11,7 +11,7 @@ from regard.attention.kernels import reference
 from regard.errors import UserError
 from regard.layers.read import Read
 from regard.look.capture import Capture
-from regard.look.listen import record_weights
+from regard.look.hooks import record_weights
 from regard.look.maps import GRADIENT, AttentionMap, SampleMaps
 from regard.look.record import record
 from regard.look.sample import Image, Plane, Sample, Sound

@@ -16,7 +16,7 @@ from regard.cli.main import main
 from regard.data.batches import pad
 from regard.data.embedded.scenes import NOTHING, DrawnScene
 from regard.data.tokenizer import BOS, EOS, SPECIALS
-from regard.look.listen import record_weights
+from regard.look.hooks import record_weights
 from regard.recipes.draw.recipe import drawing_paths
 from regard.recipes.draw.scores import _count_by_class, describe_canvas
 from regard.recipes.draw.stages import CanvasBatches, reconstruct

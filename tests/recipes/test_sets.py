@@ -17,7 +17,7 @@ from regard.data.sound import files as sound_files
 from regard.data.sound.events import SoundEvent
 from regard.errors import UserError
 from regard.look.capture import Capture
-from regard.look.listen import record_weights
+from regard.look.hooks import record_weights
 from regard.look.maps import GRADIENT
 from regard.models.writers.sets import SetPredictions
 from regard.recipes.events.recipe import EventPrediction

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from regard.engines.engine import Engine
 from regard.errors import UserError
 from regard.look.capture import Capture
-from regard.look.listen import NoReadsError
+from regard.look.hooks import NoReadsError
 from regard.look.maps import GRADIENT, AttentionMap, SampleMaps
 from regard.look.record import record
 from regard.recipes.base.active import MANY, ActiveModel

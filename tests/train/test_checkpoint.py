@@ -191,9 +191,7 @@ def test_checkpoint_of_an_older_format_is_refused(run: Path) -> None:
         content = state(at(run, step)) | {"format": 1}
         del content["checksum"]
         (at(run, step) / "state.json").write_text(json.dumps(content))
-    with pytest.raises(
-        CheckpointError, match=r"an older version of regard: format must be \d, got 1"
-    ):
+    with pytest.raises(CheckpointError, match=r"an older version of regard: format must be \d, got 1"):
         train(run, LATER)
     assert checkpoints(run) == before
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from regard.attention.choices import Sparse as Sparse
     from regard.attention.choices import TopK as TopK
     from regard.attention.choices import reinforce as reinforce
-    from regard.attention.kernels.table import kernels as kernels
+    from regard.attention.kernels.selection import kernels as kernels
     from regard.attention.masks import Mask as Mask
     from regard.attention.masks import Padded as Padded
     from regard.attention.masks import causal as causal
@@ -146,7 +146,7 @@ _MODULES = {
     "causal": "regard.attention.masks",
     "dense": "regard.attention.masks",
     "documents": "regard.attention.masks",
-    "kernels": "regard.attention.kernels.table",
+    "kernels": "regard.attention.kernels.selection",
     "load": "regard.recipes.load",
     "padding": "regard.attention.masks",
     "prefix": "regard.attention.masks",

@@ -18,7 +18,7 @@ from regard.attention.checks import ReadTensors
 from regard.attention.choices import Choice, Soft
 from regard.attention.finite import prepare_again, run_checked
 from regard.attention.inputs import AttentionInputs, prepare_inputs
-from regard.attention.kernels import reference, table
+from regard.attention.kernels import reference, selection
 from regard.attention.masks import Mask
 from regard.attention.memory import KeyValueCache, LinearState
 from regard.attention.scores import ScaledDot, Score
@@ -52,7 +52,7 @@ def attend(
              values that no query attends to have no effect, whatever their numbers.
     Bias:    a Bias or a tensor, added to the scores. Masks and biases align from the left, as the memory does.
     Kernel:  "reference" computes the formula; "sdpa" is torch's scaled_dot_product_attention; "additive" is our fused
-             kernel for additive scores; "auto" follows the table in regard.attention.kernels.table, which
+             kernel for additive scores; "auto" follows the table in regard.attention.kernels.selection, which
              regard.kernels() prints. A kernel that does not support the read raises and names one that does.
     Cost:    time O(query * key * dim) for inner products, O(query * key * hidden) for Additive.
     Raises:  TypeError and ValueError for inputs that do not fit together, with name, rule and value. On a CPU, for a
@@ -62,7 +62,7 @@ def attend(
     if isinstance(memory, LinearState):
         return memory.read(query, score=score, choose=choose, mask=mask, bias=bias, kernel=kernel)
     inputs = prepare_inputs(query, memory, score=score, choose=choose, mask=mask, bias=bias)
-    run = table.pick(kernel, inputs)
+    run = selection.pick(kernel, inputs)
     if inputs.is_empty or inputs.values.shape[-1] == 0:
         return _empty_result(inputs, query, memory, inputs.values.shape[-1])
     return run(inputs) if isinstance(memory, KeyValueCache) else run_checked(run, inputs, ReadTensors(query, *memory))
@@ -83,7 +83,7 @@ def attention_weights(
     The weights are always computed by the reference kernel: fused kernels never store them.
     """
     inputs = prepare_inputs(query, memory, score=score, choose=choose, mask=mask, bias=bias)
-    table.pick(kernel, inputs)
+    selection.pick(kernel, inputs)
     if inputs.is_empty:
         return _empty_result(inputs, query, memory, inputs.keys.shape[-2])
     run = reference.weights

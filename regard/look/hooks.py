@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.inputs import AttentionInputs
-from regard.attention.kernels import table
+from regard.attention.kernels import selection
 from regard.compat.torch import disable_compile, is_batched, is_compiled
 from regard.layers.read import Read
 from regard.look.measures import GradientCall
@@ -126,7 +126,7 @@ class _ReadHooks:
             call = Call(
                 number=number,
                 sizes=sizes_of(inputs),
-                kernel=table.choose(read.kernel, inputs),
+                kernel=selection.choose(read.kernel, inputs),
                 mask=None if inputs.mask is None else repr(inputs.mask),
                 bias=None if inputs.bias is None else " ".join(repr(inputs.bias).split()),
                 autocast=_name_of(torch.get_autocast_dtype(device.type)) if _is_mixed(device) else None,

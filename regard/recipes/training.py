@@ -30,9 +30,9 @@ from regard.recipes.run_folder import check_claim, check_own_files, claim, clean
 from regard.settings.tree import find_differences, to_plain
 from regard.system.files import check_file, read_json
 from regard.system.fingerprints import Content, add_checksum, record_digests, summarize, verify_checksum
+from regard.system.lock import DirectoryChangedError, RunDirectory, lock_directory
 from regard.system.model_size import COPIES_IN_TRAINING, check_model_fits
 from regard.system.pipes import cache_named_pipes
-from regard.system.run_directory import DirectoryChangedError, RunDirectory, lock_directory
 from regard.system.writing import write_atomically
 from regard.train.distribution import World, join_process_group
 from regard.train.loop import Result, fit

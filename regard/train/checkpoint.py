@@ -29,8 +29,8 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.system.files import check_file, read_json
 from regard.system.fingerprints import add_checksum, file_checksum, verify_checksum
+from regard.system.lock import RunDirectory
 from regard.system.output_files import check_no_link, claim_folder
-from regard.system.run_directory import RunDirectory
 from regard.system.writing import flush_folder, write_atomically
 from regard.train.progress import Progress
 from regard.train.tensors import publish, read_tensors, write_tensors

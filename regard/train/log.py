@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import socket
+import time
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -13,12 +15,16 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
+# protobuf creates these names when the modules are loaded.
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyrefly: ignore[missing-module-attribute]
+from tensorboard.compat.proto.summary_pb2 import Summary  # pyrefly: ignore[missing-module-attribute]
+from tensorboard.summary.writer.record_writer import RecordWriter
+
 from regard.errors import UserError
 from regard.system.files import check_file
 from regard.system.output_files import check_no_link
 from regard.system.terminal import escape_text
 from regard.train.progress import Progress
-from regard.train.tensorboard import Board
 
 
 class Log:
@@ -45,7 +51,7 @@ class Log:
         self._file = self._path.open("a", encoding="utf-8")
         # TensorBoard drops the points after the step that is resumed from.
         try:
-            self._board = Board(folder / "tb", step=step + 1) if tensorboard else None
+            self._board = TensorBoardWriter(folder / "tb", step=step + 1) if tensorboard else None
         except BaseException:
             self._file.close()
             raise
@@ -157,3 +163,33 @@ def _format_time(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class TensorBoardWriter:
+    """Scalar curves in a new event file of a folder, written at once. TensorBoard drops older points from `step` on.
+
+    torch's SummaryWriter writes in a background thread, where a full disk shows late and as a traceback.
+    """
+
+    def __init__(self, folder: Path, *, step: int):
+        folder.mkdir(parents=True, exist_ok=True)
+        stem = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
+        # A file of this name can exist if the clock was set back.
+        number = next(number for number in range(1 << 20) if not (folder / f"{stem}.{number}").exists())
+        self._file = (folder / f"{stem}.{number}").open("xb")
+        self._records = RecordWriter(self._file)
+        self._add(Event(file_version="brain.Event:2"))
+        self._add(Event(step=step, session_log=SessionLog(status=SessionLog.START)))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        """Add a point to a curve."""
+        self._add(Event(step=step, summary=Summary(value=[Summary.Value(tag=name, simple_value=value)])))
+
+    def _add(self, event: Event) -> None:
+        event.wall_time = time.time()
+        self._records.write(event.SerializeToString())
+        self._records.flush()

@@ -19,8 +19,8 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from regard.errors import UserError
 from regard.system.interrupt import handle_signals
+from regard.system.lock import RunDirectory, lock_directory
 from regard.system.output_files import check_no_link, claim_folder
-from regard.system.run_directory import RunDirectory, lock_directory
 from regard.train.average import MovingAverage
 from regard.train.checkpoint import Checkpoint, CheckpointError, CheckpointStore, check_settings
 from regard.train.config import TrainConfig

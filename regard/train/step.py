@@ -6,7 +6,6 @@ so the target tokens of all batches are counted before the first backward pass. 
 the seed, the step, the index of the batch in the step and the rank, so no generator state needs to be saved.
 """
 
-import hashlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from regard.errors import UserError
 from regard.train.distribution import Replica
 from regard.train.precision import PRECISIONS
 from regard.train.protocols import TrainingBatch, TrainingBatches
+from regard.train.seeds import derive_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +30,6 @@ class StepSums:
     """Negative log-likelihood, summed over all tokens."""
     count: int
     """Number of target tokens of the step, on all processes."""
-
-
-def derive_seed(*numbers: int) -> int:
-    """Return a seed derived from a sequence of numbers: 63 bits of its SHA-256."""
-    digest = hashlib.sha256("/".join(map(str, numbers)).encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
 
 
 def add_gradients(

@@ -7,8 +7,8 @@ import torch
 
 from regard.attention.attend import attend, attention_weights
 from regard.attention.choices import Soft
-from regard.attention.kernels import table
-from regard.attention.kernels.table import KERNELS
+from regard.attention.kernels import selection
+from regard.attention.kernels.selection import KERNELS
 from regard.attention.masks import causal, dense, padding
 from regard.attention.memory import Memory
 from regard.attention.scores import Additive, Concat, Cosine, Dot, General, ScaledDot, SoftCap
@@ -152,7 +152,7 @@ def test_soft_refuses_a_beta_that_is_not_positive(beta):
     ],
 )
 def test_auto_follows_the_table(monkeypatch, sizes, dtype, has_products, kernel):
-    monkeypatch.setattr(table, "has_half_products", lambda dtype: has_products)
+    monkeypatch.setattr(selection, "has_half_products", lambda dtype: has_products)
     (queries, keys), used = sizes, []
     for name, module in KERNELS.items():
         monkeypatch.setattr(module, "read", lambda _, name=name: used.append(name) or torch.zeros(queries, 2))

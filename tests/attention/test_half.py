@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from regard.attention.attend import attend, attention_weights
 from regard.attention.biases import TensorBias
 from regard.attention.choices import Soft
-from regard.attention.kernels import half, products, sdpa, table
+from regard.attention.kernels import half, products, sdpa, selection
 from regard.attention.masks import causal, dense
 
 HALVES = [torch.bfloat16, torch.float16]
@@ -19,7 +19,7 @@ HALVES = [torch.bfloat16, torch.float16]
 @pytest.fixture(params=[False, True], ids=["float32 products", "half-precision products"])
 def has_products(request, monkeypatch) -> bool:
     """Simulate processors with and without half-precision products; torch supports these on all, slowly on some."""
-    for module in (products, sdpa, table):
+    for module in (products, sdpa, selection):
         monkeypatch.setattr(module, "has_half_products", lambda dtype: request.param)
     return request.param
 

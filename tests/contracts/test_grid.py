@@ -18,8 +18,8 @@ from regard.attention.attend import attend
 from regard.attention.biases import Alibi, Bias, RelativeBias, ShawBias
 from regard.attention.choices import Choice, Hard, Proportional, Soft, Sparse, TopK
 from regard.attention.inputs import prepare_inputs
-from regard.attention.kernels import table
-from regard.attention.kernels.table import KERNELS
+from regard.attention.kernels import selection
+from regard.attention.kernels.selection import KERNELS
 from regard.attention.masks import Mask, causal, dense, padding, window
 from regard.attention.scores import (
     Additive,
@@ -139,8 +139,8 @@ def _supported_share(score: str, choice: str, kernel: str) -> str:
 
 
 def _table_of_auto() -> str:
-    assert table.__doc__ is not None
-    return "\n".join(line for line in table.__doc__.splitlines() if line.startswith("|"))
+    assert selection.__doc__ is not None
+    return "\n".join(line for line in selection.__doc__.splitlines() if line.startswith("|"))
 
 
 def check_cell(score: str, choice: str, mask: str, bias: str, kernel: str) -> bool:

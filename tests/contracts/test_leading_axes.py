@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.attention.attend import attend, attention_weights
 from regard.attention.choices import Choice, Proportional, Soft, TopK
-from regard.attention.kernels.table import KERNELS
+from regard.attention.kernels.selection import KERNELS
 from regard.attention.masks import dense
 from regard.attention.memory import LinearState, Memory
 from regard.attention.scores import Additive, BareAdditive, FeatureMap, General, ScaledDot, Score, elu_plus_one

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from regard.attention.attend import attend
-from regard.attention.kernels.table import KERNELS
+from regard.attention.kernels.selection import KERNELS
 from regard.attention.masks import causal, padding
 from regard.attention.scores import Additive, General, ScaledDot, Score
 from tests.helpers import close

@@ -5,18 +5,7 @@ import torch
 
 from regard.decode.greedy import GeneratedToken, greedy, stream
 from regard.decode.stepper import DecoderState, Stepper, score
-from tests.decode.toys import (
-    BOS,
-    EOS,
-    IDS,
-    PAD,
-    HashStepper,
-    TreeStepper,
-    generated_ids,
-    is_equal,
-    padded,
-    token_lists,
-)
+from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, TreeStepper, generated_ids, is_equal, padded, token_lists
 
 SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5], [4, 6, 4, 4], [7, 5, 6]]
 

@@ -38,7 +38,7 @@ sys.exit(failed)
 
 @pytest.mark.parametrize(("lanes", "missing"), [(8, "avx512,avxvnni"), (LANES, "avx512bf16,avx512vnni,avxvnni")])
 def test_products_and_loops_without_some_instructions(tmp_path, lanes, missing):
-    files = [str(FOLDER / name) for name in ("test_simd.py", "test_products.py")]
+    files = [str(FOLDER / name) for name in ("test_simd.py", "test_matmul.py")]
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     process = subprocess.run(
         [sys.executable, "-c", NARROW, str(lanes), missing, *files],

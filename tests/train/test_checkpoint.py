@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from regard.errors import UserError
-from regard.system.run_directory import RunDirectory
+from regard.system.lock import RunDirectory
 from regard.train.checkpoint import FORMAT, CheckpointError, CheckpointStore
 from tests.train.toy import ToyModel, settings, train
 

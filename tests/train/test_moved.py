@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.system.run_directory import DirectoryChangedError
+from regard.system.lock import DirectoryChangedError
 from tests.train.toy import ToyBatches, ToyModel, settings, train
 
 CONFIG = settings(steps=8, validate_every=4, average=2, keep=1)

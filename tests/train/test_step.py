@@ -4,7 +4,8 @@ from torch import nn
 
 from regard.errors import UserError
 from regard.train.distribution import Replica, World
-from regard.train.step import StepSums, add_gradients, derive_seed
+from regard.train.seeds import derive_seed
+from regard.train.step import StepSums, add_gradients
 from tests.helpers import close
 from tests.train.toy import ToyBatch, ToyBatches, ToyModel
 

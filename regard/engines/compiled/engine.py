@@ -34,7 +34,7 @@ from regard.native.cache import REMEDY, is_cached
 from regard.native.decoder import entries
 from regard.native.decoder.compile import IS_SUPPORTED_CPU
 from regard.native.decoder.layout import DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE
-from regard.native.decoder.panels import KINDS
+from regard.native.decoder.packed_weights import KINDS
 from regard.native.decoder.search import FINISHED, IS_NAN, IS_NONE, IS_PAST, SearchBatch, SearchResults, SearchRules
 
 LARGEST_ITEM = math.inf

@@ -44,8 +44,8 @@ from regard.native.decoder.layout import (
     WIDTH,
     WINDOW,
 )
-from regard.native.decoder.panels import KINDS, Heads, ProductTable, round_up_to_panel
-from regard.native.decoder.products import multiplier
+from regard.native.decoder.matmul import multiplier
+from regard.native.decoder.packed_weights import KINDS, Heads, ProductTable, round_up_to_panel
 from regard.native.decoder.tiles import FLOAT32
 
 _ACTIVATIONS = {"relu": 0, "gelu": 1}

@@ -35,8 +35,8 @@ from regard.native.decoder.layout import (
     VALUE_SIZE,
     ZEROS,
 )
-from regard.native.decoder.panels import aligned_zeros, round_up_to_panel
-from regard.native.decoder.products import PANELS
+from regard.native.decoder.matmul import PANELS
+from regard.native.decoder.packed_weights import aligned_zeros, round_up_to_panel
 from regard.native.decoder.tiles import PANEL
 
 LOGIT_ROWS = 48

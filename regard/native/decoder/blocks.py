@@ -48,7 +48,7 @@ from regard.native.decoder.layout import (
     integers,
     table_of,
 )
-from regard.native.decoder.products import ADD, OUT, PANELS, SET, product
+from regard.native.decoder.matmul import ADD, OUT, PANELS, SET, product
 from regard.native.decoder.reads import ALL, CAUSAL, PAST, SOURCE, read_all, read_one
 from regard.native.decoder.simd import gelu
 from regard.native.decoder.tiles import PANEL

@@ -32,7 +32,7 @@ address of the float32 product code, and a flag set when a variance is not finit
 SIZES = 13
 
 # The model.
-TABLE = 0  # (products, FIELDS): see regard.native.decoder.products
+TABLE = 0  # (products, FIELDS): see regard.native.decoder.matmul
 NORMS = 1  # (NORM_ROWS norms, width): scale, shift and eps of each; those of the encoder first, final norms last
 SOURCES = 2  # (vocab, width): embeddings of the encoder
 TARGETS = 3  # (vocab, width): embeddings of the decoder

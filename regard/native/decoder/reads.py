@@ -28,7 +28,7 @@ from regard.native.decoder.layout import (
     floats_at,
     slots_at,
 )
-from regard.native.decoder.products import SET, multiply
+from regard.native.decoder.matmul import SET, multiply
 from regard.native.decoder.simd import add_scaled, dot, exp_and_sum, row_max
 from regard.native.decoder.tiles import PANEL
 

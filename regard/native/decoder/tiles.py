@@ -2,8 +2,8 @@
 
     out[r, c] = max(floor, sum_k x[r, k] w[k, c] + bias[c])        r < rows, c < 2 LANES (or four times as many)
 
-The weights are stored in panels (regard.native.decoder.panels): the weights multiplied by x[:, k] are contiguous and
-read once for all rows. A tile of 12 rows and 32 columns holds its 384 sums in 24 registers of 16 and only loads and
+The weights are stored in panels (regard.native.decoder.packed_weights): those multiplied by x[:, k] are contiguous
+and read once for all rows. A tile of 12 rows and 32 columns holds its 384 sums in 24 registers of 16 and only loads and
 multiplies; a tile of few rows takes four panels, so that enough independent sums hide the latency.
 
     float32    w as it is

@@ -59,7 +59,7 @@ from regard.recipes.draw.stages import (
 from regard.system.fingerprints import record_digests
 from regard.system.output_files import check_output
 from regard.trace import RowOrder, emit, span
-from regard.train.step import derive_seed
+from regard.train.seeds import derive_seed
 
 _TOKENIZER, _LABELS = "tokenizer.json", "labels.json"
 _ROWS = 256

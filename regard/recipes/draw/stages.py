@@ -35,7 +35,7 @@ from regard.system.writing import write_atomically
 from regard.train.config import TrainConfig
 from regard.train.loop import fit
 from regard.train.protocols import TrainingBatches
-from regard.train.step import derive_seed
+from regard.train.seeds import derive_seed
 from regard.train.tensors import load_weights
 
 _ROWS = 256

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from regard.native.decoder import products
+from regard.native.decoder import matmul
 from regard.native.decoder.compile import HAS_PAIR_PRODUCTS, LANES, TILE_ROWS
-from regard.native.decoder.panels import Heads, ProductTable, aligned_zeros
-from regard.native.decoder.products import BIAS, DEPTH, PANELS, SCALES, SUMS, WEIGHTS, multiplier
+from regard.native.decoder.matmul import BIAS, DEPTH, PANELS, SCALES, SUMS, WEIGHTS, multiplier
+from regard.native.decoder.packed_weights import Heads, ProductTable, aligned_zeros
 from regard.native.decoder.tiles import FLOAT32, HALVES, INT8, PAIRS, PANEL
 
 _CALL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 9, ctypes.c_float, *[ctypes.c_int64] * 4)
@@ -97,7 +97,7 @@ def test_rows_are_quantized_by_their_largest_number():
     x = np.random.default_rng(1).standard_normal((3, 43)).astype(np.float32)
     x[1] = 0
     codes, scales = np.full((3, 48), 7, np.uint8), np.zeros(3, np.float32)
-    products._to_bytes(x, 3, 41, codes, scales)
+    matmul._to_bytes(x, 3, 41, codes, scales)
     largest = np.abs(x[:, :41]).max(1)
     np.testing.assert_allclose(scales, largest / 127, rtol=1e-6)
     steps = np.divide(127 * x[:, :41], largest[:, None], out=np.zeros((3, 41)), where=largest[:, None] > 0)
@@ -111,7 +111,7 @@ def test_rows_are_rounded_to_bfloat16_with_zero_padding_for_odd_depths(depth):
     x = np.full((3, 64), np.nan, np.float32)
     x[:, :depth] = np.random.default_rng(1).standard_normal((3, depth))
     codes = np.full((3, 128), 7, np.uint8)
-    products._to_pairs(x, 3, depth, codes)
+    matmul._to_pairs(x, 3, depth, codes)
     pairs = torch.from_numpy(codes.view(np.int16)).view(torch.bfloat16)
     assert torch.equal(pairs[:, :depth], torch.from_numpy(x[:, :depth]).bfloat16())
     if depth % 2:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import UserError
-from regard.system.run_directory import DirectoryChangedError, RunDirectory, lock_directory
+from regard.system.lock import DirectoryChangedError, RunDirectory, lock_directory
 
 
 def run_in_child(work) -> int:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks.peers.decoded import report_decoding
-from benchmarks.peers.engines import OURS, TOKENS, theirs
+from benchmarks.peers.engines import OURS, TOKENS, decode_with_transformers
 from benchmarks.peers.growth import exponent
 from benchmarks.peers.options import Report, parse_options
 from benchmarks.peers.rounds import report_ratios, take_turns
@@ -96,7 +96,7 @@ def test_transformers_gets_the_same_weights(beam: int) -> None:
     sentences = [[7, 8, 9, 3], [10, 3]]
     first = OURS["regard, torch"].make(model)(sentences, 2, beam)
     assert [len(tokens) for tokens in first] == [TOKENS, TOKENS]
-    assert first == theirs(as_marian(model, config))(sentences, 2, beam)
+    assert first == decode_with_transformers(as_marian(model, config))(sentences, 2, beam)
 
 
 def batch_of(sources: list[int], targets: list[int]) -> PairBatch:

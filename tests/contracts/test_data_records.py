@@ -15,7 +15,7 @@ from tests.campaigns.files_specimens import SPECIMENS, specimen
 
 def record(folder: Path, words: str) -> dict[str, Content]:
     recipe, *options = words.replace("{}", str(folder)).split()
-    parsed = parse(options, TrainOptions(), get_entry(recipe).config(), max_positionals=0, what="")
+    parsed = parse(options, TrainOptions(), get_entry(recipe).config(), max_positionals=0, expected="")
     run = Run(recipe=recipe, seed=1, config=parsed.config)
     with record_digests() as records:
         create_recipe(run, lambda _: None).check()

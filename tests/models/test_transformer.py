@@ -217,10 +217,10 @@ def test_config_rejects_invalid_heads_and_scores():
         TransformerCore(TransformerConfig(score="hard"))
 
 
-def test_config_of_an_earlier_run_is_complete():
+def test_config_has_every_field():
     assert set(to_plain(TransformerConfig())) == {
-        "layers", "decoder_layers", "width", "heads", "head_dim", "head_value_dim", "feedforward", "activation",
-        "norm", "positions", "max_positions", "kernel",
+        "layers", "decoder_layers", "width", "heads", "head_dim", "head_value_dim", "key_heads", "feedforward",
+        "activation", "norm", "positions", "max_positions", "score", "soft_cap", "window", "inducing_points", "kernel",
     }  # fmt: skip
 
 

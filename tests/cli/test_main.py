@@ -157,7 +157,7 @@ def test_look_reports_before_loading_that_the_run_is_not_writable(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.access", lambda *_: False)
-    monkeypatch.setattr("regard.cli.runs.load_trained", lambda *_: pytest.fail("is loaded"))
+    monkeypatch.setattr("regard.cli.look.load_trained", lambda *_: pytest.fail("is loaded"))
     assert main(["look", str(run), "stop"]) == 2
     assert re.search(r"looks: the folder .* is not writable: choose another file with --out", capsys.readouterr().err)
 

@@ -132,7 +132,7 @@ def test_recording_does_not_fill_the_autocast_cache(monkeypatch):
     """A weight that is first cast without gradient would have no gradient when the model uses it next."""
     score = BareAdditive(5)
     read, query = Read(score), torch.randn(2, 3, 5)
-    monkeypatch.setattr("regard.attention.attend.attend", lambda query, *_, **__: query)
+    monkeypatch.setattr("regard.layers.read.attend", lambda query, *_, **__: query)
     with torch.autocast("cpu", torch.bfloat16):
         with record_weights(read):
             read(query, Memory(query, query))

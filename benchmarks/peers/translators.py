@@ -172,7 +172,7 @@ def _opennmt(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Mo
     import sys  # noqa: PLC0415
 
     for absent in ("spacy", "fasttext"):  # imported by its data transforms, which no model needs
-        sys.modules.setdefault(absent, SimpleNamespace(__name__=padding))  # type: ignore[arg-type]
+        sys.modules.setdefault(absent, SimpleNamespace(__name__=absent))  # type: ignore[arg-type]
     from onmt.decoders.transformer import TransformerDecoder  # noqa: PLC0415
     from onmt.encoders.transformer import TransformerEncoder  # noqa: PLC0415
     from onmt.models import NMTModel  # noqa: PLC0415

@@ -1,6 +1,6 @@
 """Record of the files that a recipe wrote before training, and of the data they were computed from. (no torch)
 
-    learned.json   {"format", "version", "files": {NAME: [bytes, CRC-32]}, "data": {ROLE: digest}, "checksum"}
+    learned.json   {"format", "version", "files": {NAME: fingerprint}, "data": {ROLE: digest}, "checksum"}
 
 Vocabularies, labels and scales affect every answer, so they are only used unmodified. Resumed training requires the
 data it started with, wherever it is stored now (regard.system.fingerprints).
@@ -14,13 +14,22 @@ from typing import Any
 
 from regard.errors import UserError
 from regard.system.files import check_file, read_json
-from regard.system.fingerprints import Content, add_checksum, file_checksum, find_changes, is_recorded, verify_checksum
+from regard.system.fingerprints import (
+    Content,
+    add_checksum,
+    file_fingerprint,
+    find_changes,
+    is_fingerprint,
+    is_recorded,
+    is_unchanged,
+    verify_checksum,
+)
 from regard.system.output_files import check_no_link
 from regard.system.writing import write_atomically
 
 FILE = "learned.json"
 _STAGE = ".learned.new"
-_FORMAT, _VERSION = "regard-learned", 1
+_FORMAT, _VERSION = "regard-learned", 2
 
 
 def learn(
@@ -36,7 +45,7 @@ def learn(
     try:
         write(stage)
         names = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
-        files = {name: file_checksum(stage / name) for name in names}
+        files = {name: file_fingerprint(stage / name) for name in names}
         claim()
         digests = {key: content.digest for key, content in data.items()}
         content = {"format": _FORMAT, "version": _VERSION, "files": files, "data": digests}
@@ -55,11 +64,11 @@ def check_learned(folder: Path) -> None:
         path = folder / name
         if not path.exists():
             raise UserError(f"{path} is missing: the run is not complete")
-        if check_file(path).st_size != expected[0] or file_checksum(path) != expected:
+        check_file(path)
+        if not is_unchanged(path, expected):
             raise UserError(
-                f"{path}: damaged, or edited by hand: its length and checksum are {file_checksum(path)}, but "
-                f"training wrote {expected}. Restore the file; if the change was intended, enter the new values in "
-                f"{folder / FILE}"
+                f"{path}: damaged, or edited by hand: its fingerprint is {file_fingerprint(path)}, but training wrote "
+                f"{expected}. Restore the file; if the change was intended, enter the new value in {folder / FILE}"
             )
 
 
@@ -88,12 +97,12 @@ def list_learned_files(folder: Path) -> list[str]:
 
 
 def list_unchanged_files(folder: Path) -> list[str]:
-    """Return the recorded files that are in the folder itself and unmodified, by length and checksum."""
+    """Return the recorded files that are in the folder itself and unmodified, by their fingerprints."""
     return [
         name
         for name, expected in _content(folder)["files"].items()
         if (path := folder / name).is_file() and path.resolve() == folder.resolve() / name
-        if path.stat().st_size == expected[0] and file_checksum(path) == expected
+        if is_unchanged(path, expected)
     ]
 
 
@@ -130,23 +139,21 @@ def _content(folder: Path, *, required: bool = False) -> dict[str, Any]:
     content = read_json(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: damaged: it must hold an object")
+    version = content.get("version")
+    if type(version) is int and version != _VERSION:
+        age = "an older" if version < _VERSION else "a newer"
+        raise UserError(f"{path} was written by {age} regard: its version is {version}, this one reads {_VERSION}")
     content = verify_checksum(path, content)
-    version, files, data = (content.get(name) for name in ("version", "files", "data"))
-    if isinstance(version, int) and version > _VERSION:
-        raise UserError(f"{path} was written by a newer regard: its version is {version}, this one reads {_VERSION}")
+    files, data = content.get("files"), content.get("data")
     if content.get("format") != _FORMAT or version != _VERSION or not (_is_files(files) and _is_digests(data)):
-        raise UserError(f"{path}: damaged: it must hold the checksums of files and the digests of data")
+        raise UserError(f"{path}: damaged: it must hold the fingerprints of files and the digests of data")
     return content
 
 
 def _is_files(files: object) -> bool:
     return isinstance(files, dict) and all(
-        not Path(name).is_absolute()
-        and ".." not in Path(name).parts
-        and isinstance(pair, list)
-        and len(pair) == 2
-        and all(type(number) is int for number in pair)
-        for name, pair in files.items()
+        not Path(name).is_absolute() and ".." not in Path(name).parts and is_fingerprint(value)
+        for name, value in files.items()
     )
 
 

@@ -28,7 +28,7 @@ from regard.system.fingerprints import add_checksum, verify_checksum
 from regard.system.output_files import FOLDERS, check_no_link, claim_folder
 from regard.system.writing import write_atomically
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Version of the run folder's format; folders of another version are refused."""
 _FILE = "run.json"
 _KEYS = {"format_version": int, "recipe": str, "seed": int, "config": dict, "regard": str, "created": str}

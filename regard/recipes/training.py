@@ -2,7 +2,7 @@
 
     RUN/run.json                      settings
     RUN/...                           files computed from the training data (vocabularies, labels, scales)
-    RUN/learned.json                  checksums of these files, and digests of the data
+    RUN/learned.json                  fingerprints of these files, and digests of the data
     RUN/model.safetensors             final parameters
     RUN/report.json                   test scores and some outputs, written when the run is finished
     RUN/checkpoints, log.jsonl, tb    checkpoints and logs of the training, see regard.train

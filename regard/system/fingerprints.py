@@ -1,14 +1,16 @@
-"""Checksums that reveal damaged files, and digests that reveal changed data. (no torch)
+"""Digests that reveal damaged files and changed data. (no torch)
 
-checksum   CRC-32 of a file, or of a JSON object, which carries it
-digest     SHA-256 of each data file that is read, recorded by `record_digests` under the setting that names the file
+digest       the first 128 bits of the SHA-256 of some bytes, as 32 hexadecimal digits
+fingerprint  of a file: LENGTH:DIGEST
+checksum     of a JSON object, in the object itself: the digest of the rest
+data         the digest of each data file that is read, recorded by `record_digests` under the setting that names it
 """
 
 import importlib
 import json
 import os
-import zlib
-from collections.abc import Generator, Iterable, Mapping
+import re
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path, PurePath
@@ -19,7 +21,8 @@ from regard.system.compression import plain_name
 
 _KEY = "checksum"
 _BLOCK = 1 << 20
-_LENGTH = 32
+_DIGITS = 32
+_FINGERPRINT = re.compile(rf"[0-9]{{1,19}}:[0-9a-f]{{{_DIGITS}}}", re.ASCII)
 _MOST = 256
 _LISTED = "listed"
 # Suffixes of files that are not read as delimited text, and the suffix each has in keys.
@@ -28,15 +31,51 @@ _OWN = {"", *_ENDINGS.values()}
 _active: ContextVar[dict[str, str] | None] = ContextVar("regard-data-read", default=None)
 
 
-def compute_checksum(content: object) -> int:
-    """Return the CRC-32 of a JSON value, independent of whitespace and key order."""
-    return zlib.crc32(json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii"))
+def digest(blocks: Iterable[Any]) -> str:
+    """Return the digest of consecutive blocks, which are any buffers of bytes."""
+    return fingerprint(blocks).partition(":")[2]
+
+
+def fingerprint(blocks: Iterable[Any]) -> str:
+    """Return the fingerprint of a file with these consecutive blocks."""
+    # Imported here because loading OpenSSL would slow `--help` down.
+    length, total = 0, importlib.import_module("hashlib").sha256()
+    for block in blocks:
+        total.update(block)
+        length += memoryview(block).nbytes
+    return f"{length}:{total.hexdigest()[:_DIGITS]}"
+
+
+def read_blocks(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the rest of an open file."""
+    return iter(lambda: file.read(_BLOCK), b"")
+
+
+def file_fingerprint(path: Path) -> str:
+    """Return the fingerprint of a file."""
+    with path.open("rb") as file:
+        return fingerprint(read_blocks(file))
+
+
+def is_unchanged(path: Path, expected: str) -> bool:
+    """Return True if a file has this fingerprint. A file of another length is not read."""
+    return path.stat().st_size == int(expected.partition(":")[0]) and file_fingerprint(path) == expected
+
+
+def is_fingerprint(value: object) -> bool:
+    """Return True if a JSON value has the form of a fingerprint."""
+    return isinstance(value, str) and _FINGERPRINT.fullmatch(value) is not None
+
+
+def encode_canonically(content: object) -> bytes:
+    """Return a JSON value as bytes, independent of white space and key order."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
 def add_checksum(content: Any) -> dict[str, Any]:
     """Return a JSON object with its checksum added, in the form in which it is read back from a file."""
     content = json.loads(json.dumps(content))
-    return {**content, _KEY: f"{compute_checksum(content):08x}"}
+    return {**content, _KEY: digest([encode_canonically(content)])}
 
 
 def verify_checksum(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,25 +87,16 @@ def verify_checksum(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     if _KEY not in content:
         raise UserError(f"{path}: damaged: it must hold the checksum of its content")
     try:
-        actual = f"{compute_checksum(rest):08x}"
+        actual = digest([encode_canonically(rest)])
     except RecursionError:
         raise UserError(f"{path}: damaged: JSON is nested too deeply") from None
     if content[_KEY] != actual:
         stored = content[_KEY] if isinstance(content[_KEY], str) else type(content[_KEY]).__name__
         raise UserError(
             f"{path}: damaged, or edited by hand: the checksum of its content is {actual}, but the file has "
-            f"{stored[:20]!r}. Restore the original file; if the change was intended, set {_KEY!r} to {actual!r}"
+            f"{stored[:_DIGITS]!r}. Restore the original file; if the change was intended, set {_KEY!r} to {actual!r}"
         )
     return rest
-
-
-def file_checksum(path: Path) -> list[int]:
-    """Return the length of a file in bytes and its CRC-32."""
-    total, length = 0, 0
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            total, length = zlib.crc32(block, total), length + len(block)
-    return [length, total]
 
 
 @contextmanager
@@ -84,7 +114,7 @@ def add_digest(name: object, content: bytes | memoryview) -> None:
     """Record the digest of a file's content. Does nothing outside `record_digests`."""
     digests = _active.get()
     if digests is not None:
-        digests[str(name)] = _digest(content)
+        digests[str(name)] = digest([content])
 
 
 def add_file_digest(name: object, file: BinaryIO) -> None:
@@ -92,7 +122,7 @@ def add_file_digest(name: object, file: BinaryIO) -> None:
     digests = _active.get()
     if digests is not None:
         file.seek(0)
-        digests[str(name)] = importlib.import_module("hashlib").file_digest(file, "sha256").hexdigest()[:_LENGTH]
+        digests[str(name)] = digest(read_blocks(file))
 
 
 class Content(NamedTuple):
@@ -161,8 +191,8 @@ def _by_role(digests: Mapping[str, str], sources: Mapping[str, str], *, by_endin
     paths = {setting: str(PurePath(source)) for setting, source in sources.items()}
     contents: dict[str, Content] = {}
     listed = 0
-    for name, digest in digests.items():
-        content = Content(digest, name)
+    for name in digests:
+        content = Content(digests[name], name)
         own = [setting for setting, path in paths.items() if name == path]
         below = [] if own else [path for path in paths.values() if _is_below(name, path)]
         if own:
@@ -185,9 +215,4 @@ def _is_below(name: str, path: str) -> bool:
 
 def _digest_group(keyed: Mapping[str, Content], keys: Iterable[str]) -> str:
     lines = "\n".join(f"{key.partition(':')[2]}\t{keyed[key].digest}" for key in sorted(keys))
-    return _digest(lines.encode("utf-8", "surrogatepass"))
-
-
-def _digest(content: bytes | memoryview) -> str:
-    # Imported here because loading OpenSSL would slow `--help` down.
-    return importlib.import_module("hashlib").sha256(content).hexdigest()[:_LENGTH]
+    return digest([lines.encode("utf-8", "surrogatepass")])

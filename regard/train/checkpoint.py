@@ -3,7 +3,7 @@
     RUN/checkpoints/step-00001200/model.safetensors       parameters and buffers
                                   optimizer.safetensors   optimizer state
                                   ema.safetensors         moving average, if there is one
-                                  state.json              progress, settings, the checksum of each file and
+                                  state.json              progress, settings, the fingerprint of each file and
                                                           its own checksum
     RUN/snapshots/step-00001000.safetensors               weights as validated: of the best validation, and of
                                                           the last ones, which are averaged at the end
@@ -28,14 +28,14 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.system.files import check_file, read_json
-from regard.system.fingerprints import add_checksum, file_checksum, verify_checksum
+from regard.system.fingerprints import add_checksum, is_fingerprint, is_unchanged, verify_checksum
 from regard.system.lock import RunDirectory
 from regard.system.output_files import check_no_link, claim_folder
 from regard.system.writing import flush_folder, write_atomically
 from regard.train.progress import Progress
 from regard.train.tensors import publish, read_tensors, write_tensors
 
-FORMAT = 3
+FORMAT = 4
 """Version of the format; checkpoints of another version are refused."""
 _NAME = re.compile(r"step-(\d{8,})")
 _UNFINISHED = re.compile(r"step-\d{8,}\.(new|old|gone)")
@@ -77,7 +77,7 @@ class CheckpointStore:
     def __init__(self, directory: RunDirectory, *, keep: int):
         self._directory = directory
         self._keep = keep
-        self._checksums: dict[str, list[int]] = {}
+        self._fingerprints: dict[str, str] = {}
 
     @property
     def _folder(self) -> Path:
@@ -111,7 +111,7 @@ class CheckpointStore:
         damage, damaged = None, []
         for folder in reversed(_checkpoints_in(self._folder)):
             try:
-                saved, checksums = self._open(folder)
+                saved, fingerprints = self._open(folder)
             except _DamagedError as error:
                 damage = damage or error
                 damaged.append(folder.name)
@@ -121,7 +121,7 @@ class CheckpointStore:
                 more = " and so on" if len(damaged) > 1 else ""
                 more += f", {_WEIGHTS} as {_WEIGHTS}.aside" if (self._folder / _WEIGHTS).exists() else ""
                 warnings.warn(f"{damage} Resuming from {folder.name}; nothing is removed: {moved}{more}.", stacklevel=2)
-            self._checksums = checksums
+            self._fingerprints = fingerprints
             return saved
         if damage:
             raise CheckpointError(
@@ -152,7 +152,7 @@ class CheckpointStore:
     def save_snapshot(self, step: int, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str]) -> None:
         """Save validated weights; they are removed with the first checkpoint that does not need them."""
 
-        def write(root: Path) -> list[int]:
+        def write(root: Path) -> str:
             path = root / _snapshot_name(step)
             claim_folder(path.parent)
             path.parent.mkdir(exist_ok=True)
@@ -160,7 +160,7 @@ class CheckpointStore:
                 _set_aside(path)
             return write_tensors(path, tensors, ties=ties)
 
-        self._checksums[_snapshot_name(step)] = self._directory.write(write)
+        self._fingerprints[_snapshot_name(step)] = self._directory.write(write)
 
     def publish(self, step: int) -> None:
         """Make the weights that were validated after `step` the weights of the run (model.safetensors)."""
@@ -180,10 +180,10 @@ class CheckpointStore:
         Raises: UserError if a file cannot be written; existing checkpoints stay as they are.
         """
         state = {"format": FORMAT, "progress": progress.to_json(), "settings": dict(settings), "log_bytes": log_bytes}
-        checksums = {name: self._checksums[name] for name in self._snapshots_of(progress)}
+        fingerprints = {name: self._fingerprints[name] for name in self._snapshots_of(progress)}
         name = f"step-{progress.step:08d}"
         self._directory.write(
-            lambda root: _save(root / "checkpoints" / name, files, state, ties=ties, checksums=checksums)
+            lambda root: _save(root / "checkpoints" / name, files, state, ties=ties, fingerprints=fingerprints)
         )
         self.prune(progress.step)
 
@@ -218,8 +218,8 @@ class CheckpointStore:
             if f"snapshots/{path.name}" not in needed and not may_be_needed and not path.is_dir():
                 path.unlink()
 
-    def _open(self, folder: Path) -> tuple[Checkpoint, dict[str, list[int]]]:
-        """Return a checkpoint and its checksums, after verifying that all its files are as they were written."""
+    def _open(self, folder: Path) -> tuple[Checkpoint, dict[str, str]]:
+        """Return a checkpoint and the fingerprints of its files, after checking that they are as they were written."""
         path = folder / _STATE
         for name in _FILES:
             check_no_link(folder, name)
@@ -240,39 +240,39 @@ class CheckpointStore:
             if set(state) != {"format", "progress", "settings", "log_bytes", "files"}:
                 raise ValueError("it must hold format, progress, settings, log_bytes and files")
             progress = Progress.from_json(state["progress"])
-            settings, log_bytes, checksums = state["settings"], state["log_bytes"], state["files"]
+            settings, log_bytes, fingerprints = state["settings"], state["log_bytes"], state["files"]
             if not isinstance(settings, dict) or not isinstance(log_bytes, int) or log_bytes < 0:
                 raise ValueError("settings must be an object and log_bytes a length")
             if progress.step != _step_of(folder):
                 raise ValueError(f"it holds step {progress.step}")
-            self._check_names(folder, progress, checksums)
+            self._check_names(folder, progress, fingerprints)
         except UserError as error:
             raise _DamagedError(f"{str(error).rstrip('.')}.") from error
         except (ValueError, TypeError) as error:
             raise _DamagedError(f"{path} is damaged: {error}.") from error
-        for name, expected in checksums.items():
+        for name, expected in fingerprints.items():
             file = self._folder / name
             check_no_link(file.parent, file.name)
             if not file.exists():
                 raise _DamagedError(f"{file} is missing.")
             try:
-                # The length first, so that a file of another length is not read.
-                is_intact = check_file(file).st_size == expected[0] and file_checksum(file) == expected
+                check_file(file)
+                is_intact = is_unchanged(file, expected)
             except (UserError, OSError) as error:
                 raise _DamagedError(f"{file} is damaged: {error}") from error
             if not is_intact:
                 raise _DamagedError(f"{file} is damaged: its length or checksum does not match.")
-        return Checkpoint(folder=folder, progress=progress, settings=settings, log_bytes=log_bytes), checksums
+        return Checkpoint(folder=folder, progress=progress, settings=settings, log_bytes=log_bytes), fingerprints
 
-    def _check_names(self, folder: Path, progress: Progress, checksums: Any) -> None:
-        """Raise ValueError unless there is a checksum of each file of a checkpoint, and of no other."""
+    def _check_names(self, folder: Path, progress: Progress, fingerprints: Any) -> None:
+        """Raise ValueError unless there is a fingerprint of each file of a checkpoint, and of no other."""
         own = {_relative_name(folder / f"{name}.safetensors") for name in _TENSORS}
         needed = {*self._snapshots_of(progress), *own} - {_relative_name(folder / "ema.safetensors")}
-        if not isinstance(checksums, dict) or not needed <= set(checksums) <= needed | own:
+        if not isinstance(fingerprints, dict) or not needed <= set(fingerprints) <= needed | own:
             raise ValueError(f"files must be {', '.join(sorted(needed))}")
-        for name, pair in checksums.items():
-            if not (isinstance(pair, list) and len(pair) == 2 and all(type(number) is int for number in pair)):
-                raise ValueError(f"files.{name} must be a length and a checksum")
+        for name, value in fingerprints.items():
+            if not is_fingerprint(value):
+                raise ValueError(f"files.{name} must be a fingerprint, LENGTH:DIGEST")
 
     def _snapshots_of(self, progress: Progress) -> list[str]:
         """Return the names of the snapshots that are needed to resume, in order."""
@@ -313,20 +313,20 @@ def _save(
     state: Mapping[str, Any],
     *,
     ties: Mapping[str, str],
-    checksums: Mapping[str, list[int]],
+    fingerprints: Mapping[str, str],
 ) -> None:
     """Write a checkpoint to a temporary folder and rename it."""
     claim_folder(folder.parent)
     unfinished, old = folder.with_suffix(".new"), folder.with_suffix(".old")
-    checksums = dict(checksums)
+    fingerprints = dict(fingerprints)
     try:
         folder.parent.mkdir(exist_ok=True)
         unfinished.mkdir(exist_ok=True)
         for name, tensors in files.items():
             path = unfinished / f"{name}.safetensors"
-            checksum = write_tensors(path, tensors, ties=ties if name == "model" else None)
-            checksums[_relative_name(folder / path.name)] = checksum
-        write_atomically(unfinished / _STATE, json.dumps(add_checksum({**state, "files": checksums}), indent=1))
+            fingerprint = write_tensors(path, tensors, ties=ties if name == "model" else None)
+            fingerprints[_relative_name(folder / path.name)] = fingerprint
+        write_atomically(unfinished / _STATE, json.dumps(add_checksum({**state, "files": fingerprints}), indent=1))
         if _is_checkpoint(folder):
             folder.rename(old)
         _set_aside(folder)

@@ -15,7 +15,6 @@ If the file is missing, damaged or of another machine, the measurement is repeat
 not an error. On CUDA, `auto` is bfloat16 if the device multiplies it natively. On all other devices it is float32.
 """
 
-import hashlib
 import json
 import math
 import os
@@ -34,7 +33,7 @@ from regard import __version__
 from regard.errors import UserError
 from regard.ops.linear import linear
 from regard.system.files import read_json
-from regard.system.fingerprints import add_checksum, verify_checksum
+from regard.system.fingerprints import add_checksum, digest, encode_canonically, verify_checksum
 from regard.system.writing import write_atomically
 
 PRECISIONS: tuple[Literal["float32"], Literal["bfloat16"]] = ("float32", "bfloat16")
@@ -186,7 +185,7 @@ def _seconds(machine: dict[str, Any]) -> tuple[dict[str, float] | None, str]:
     The seconds are None if the machine is too busy for a measurement.
     """
     folder = cache_folder()
-    key = hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()[:16]
+    key = digest([encode_canonically(machine)])[:16]
     path = folder / f"precision-{key}.json" if folder else None
     with suppress(ValueError):
         if path:

@@ -7,9 +7,9 @@ import json
 import math
 import os
 import shutil
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from regard.errors import UserError
 from regard.system.files import check_content, check_file
-from regard.system.fingerprints import compute_checksum
+from regard.system.fingerprints import digest, encode_canonically, fingerprint, read_blocks
 from regard.system.writing import open_atomically
 
 _DTYPES = {
@@ -37,12 +37,11 @@ _DTYPES = {
 }
 _METADATA, _CHECKSUM = "__metadata__", "checksum"
 _MAX_HEADER = 100_000_000  # limit of the safetensors library
-_BLOCK = 1 << 20
 _START = 100
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str] | None = None) -> list[int]:
-    """Write CPU tensors to a file, atomically and flushed to disk. Return its length in bytes and its CRC-32.
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str] | None = None) -> str:
+    """Write CPU tensors to a file, atomically and flushed to disk. Return its fingerprint.
 
     Raises: UserError naming the file if it cannot be written.
     """
@@ -56,18 +55,16 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, ties: Mapping[st
         end = offset + parts[-1].nbytes
         entries[name] = {"dtype": _DTYPES[value.dtype], "shape": list(value.shape), "data_offsets": [offset, end]}
         offset = end
-    checksum = compute_checksum(entries)
-    for part in parts:
-        checksum = zlib.crc32(part, checksum)
-    metadata = {_CHECKSUM: f"{checksum:08x}"} | ({"ties": json.dumps(dict(ties))} if ties else {})
+    metadata = {_CHECKSUM: digest([encode_canonically(entries), *parts])}
+    if ties:
+        metadata["ties"] = json.dumps(dict(ties))
     header = json.dumps({_METADATA: metadata, **entries}, separators=(",", ":")).encode("utf-8")
     header += b" " * (-len(header) % 8)
-    total = 0
+    blocks = (len(header).to_bytes(8, "little"), header, *parts)
     with open_atomically(path) as file:
-        for part in (len(header).to_bytes(8, "little"), header, *parts):
-            file.write(part)
-            total = zlib.crc32(part, total)
-    return [8 + len(header) + offset, total]
+        for block in blocks:
+            file.write(block)
+    return fingerprint(blocks)  # of what was to be written, so that an error of the disk is found
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -199,10 +196,8 @@ def _check(path: Path) -> None:
         expected = entries.pop(_METADATA, {}).get(_CHECKSUM)
         if expected is None:
             return
-        checksum = compute_checksum(entries)
-        while block := file.read(_BLOCK):
-            checksum = zlib.crc32(block, checksum)
-    if expected != f"{checksum:08x}":
+        actual = digest(chain([encode_canonically(entries)], read_blocks(file)))
+    if expected != actual:
         raise ValueError("its checksum is not that of its content")
 
 

@@ -14,7 +14,7 @@ from regard.recipes.learned_files import discard, learn
 from regard.recipes.run_folder import FORMAT_VERSION, check_claim, check_own_files, claim, read_run
 from regard.recipes.translate.config import TranslateRunConfig
 from regard.settings.tree import apply_changes
-from regard.system.fingerprints import add_checksum, file_checksum
+from regard.system.fingerprints import add_checksum, file_fingerprint
 
 
 def make_run(**changes: Any) -> Run:
@@ -151,9 +151,13 @@ DAMAGE = [
     (
         ("format_version",),
         FORMAT_VERSION + 1,
-        r"by a newer version of regard \(format 3, this one reads 2\): update regard",
+        rf"by a newer version of regard \(format {FORMAT_VERSION + 1}, this one reads {FORMAT_VERSION}\): update",
     ),
-    (("format_version",), 1, r"by an older version of regard \(format 1, this one reads 2\): train it again"),
+    (
+        ("format_version",),
+        1,
+        rf"by an older version of regard \(format 1, this one reads {FORMAT_VERSION}\): train it again",
+    ),
 ]
 
 
@@ -220,9 +224,9 @@ def test_foreign_files_are_never_removed(tmp_path: Path) -> None:
     (tmp_path / "run" / "sub").symlink_to("../victim")
     for name in names:
         (tmp_path / "run" / name).write_text("dear")
-    files = {name: file_checksum(tmp_path / "run" / name) for name in names}
+    files = {name: file_fingerprint(tmp_path / "run" / name) for name in names}
     (tmp_path / "run" / "notes.txt").write_text("dear, but changed")
-    content = {"format": "regard-learned", "version": 1, "files": files, "data": {}}
+    content = {"format": "regard-learned", "version": 2, "files": files, "data": {}}
     (tmp_path / "run" / "learned.json").write_text(json.dumps(add_checksum(content)))
     with pytest.raises(UserError, match="seed is 3 there and 4 here"):
         claim(tmp_path / "run", dataclasses.replace(make_run(), seed=4))

@@ -14,7 +14,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
 from regard.recipes.base.text_to_text import Prediction, TrainedTexts
 from regard.recipes.load import load
-from regard.system.fingerprints import add_checksum, file_checksum
+from regard.system.fingerprints import add_checksum, file_fingerprint
 from tests.recipes.capture_checks import check_capture, check_gradients, check_test_input
 from tests.recipes.toy import SOURCES, write_pairs
 
@@ -163,7 +163,7 @@ def test_load_refuses_a_tokenizer_of_another_run(finished_run: Path, tmp_path: P
     with pytest.raises(UserError, match=r"tokenizer\.json: damaged, or edited by hand"):
         load(copy)
     record = json.loads((copy / "learned.json").read_text(encoding="utf-8"))
-    record["files"]["tokenizer.json"] = file_checksum(copy / "tokenizer.json")
+    record["files"]["tokenizer.json"] = file_fingerprint(copy / "tokenizer.json")
     del record["checksum"]
     (copy / "learned.json").write_text(json.dumps(add_checksum(record)), encoding="utf-8")
     with pytest.raises(UserError, match=r"model\.safetensors does not fit this model"):

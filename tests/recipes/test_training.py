@@ -217,7 +217,7 @@ def test_learned_files_must_be_unmodified(tmp_path: Path) -> None:
     )
     check_learned(tmp_path)
     (tmp_path / "labels.json").write_text("[2]")
-    with pytest.raises(UserError, match=r"labels\.json: damaged, or edited by hand.*new values in .*learned\.json"):
+    with pytest.raises(UserError, match=r"labels\.json: damaged, or edited by hand.*the new value in .*learned\.json"):
         check_learned(tmp_path)
     (tmp_path / "labels.json").unlink()
     with pytest.raises(UserError, match=r"labels\.json is missing"):
@@ -231,7 +231,7 @@ def test_learned_files_must_be_unmodified(tmp_path: Path) -> None:
         "{}",
         '{"files": 3}',
         "[" * 100_000,
-        '{"files": {"../x": [1, 2]}}',
+        '{"files": {"../x": "1:00112233445566778899aabbccddeeff"}}',
         '{"files": {}, "data": {}, "checksum": 1}',
     ],
 )
@@ -239,6 +239,24 @@ def test_damaged_record_of_learned_files_is_named(tmp_path: Path, content: str) 
     (tmp_path / "learned.json").write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=r"learned\.json: damaged"):
         check_learned(tmp_path)
+
+
+def test_record_of_learned_files_of_another_version_is_refused(tmp_path: Path) -> None:
+    for version, age in ((1, "an older"), (3, "a newer")):
+        (tmp_path / "learned.json").write_text(json.dumps({"format": "regard-learned", "version": version}))
+        with pytest.raises(
+            UserError, match=rf"was written by {age} regard: its version is {version}, this one reads 2"
+        ):
+            check_learned(tmp_path)
+
+
+def test_record_of_a_file_outside_the_folder_or_without_a_fingerprint_is_damaged(tmp_path: Path) -> None:
+    whole = {"format": "regard-learned", "version": 2, "data": {}}
+    good = "1:00112233445566778899aabbccddeeff"
+    for files in ({"../x": good}, {"x": [1, 2]}, {"x": "1"}, {"x": f"-{good}"}, {"x": good.upper()}, {"x": f"{good}0"}):
+        (tmp_path / "learned.json").write_text(json.dumps(add_checksum({**whole, "files": files})))
+        with pytest.raises(UserError, match="must hold the fingerprints of files"):
+            check_learned(tmp_path)
 
 
 def test_learning_that_fails_leaves_nothing(tmp_path: Path) -> None:

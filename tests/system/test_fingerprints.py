@@ -1,8 +1,41 @@
+import hashlib
 import threading
 from collections.abc import Mapping
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
-from regard.system.fingerprints import add_digest, find_changes, record_digests, summarize
+import pytest
+
+from regard.system.fingerprints import (
+    add_digest,
+    digest,
+    file_fingerprint,
+    find_changes,
+    fingerprint,
+    is_fingerprint,
+    is_unchanged,
+    record_digests,
+    summarize,
+)
+
+
+def test_fingerprint_is_the_length_and_the_first_digits_of_sha256(tmp_path: Path) -> None:
+    content = bytes(range(251)) * 9_001  # more than one block
+    (tmp_path / "file").write_bytes(content)
+    expected = f"{len(content)}:{hashlib.sha256(content).hexdigest()[:32]}"
+    assert file_fingerprint(tmp_path / "file") == expected
+    assert fingerprint([content[:5], memoryview(content)[5:]]) == expected
+    assert digest([content]) == expected.partition(":")[2]
+    assert is_fingerprint(expected)
+
+
+@pytest.mark.parametrize("change", [b"", b"ab", b"abd", b"abcd"])
+def test_change_of_a_file_is_found(tmp_path: Path, change: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    before = file_fingerprint(path)
+    assert is_unchanged(path, before)
+    path.write_bytes(change)
+    assert not is_unchanged(path, before)
 
 
 def test_record_has_only_files_that_were_read_in_its_block() -> None:

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from regard.errors import UserError
-from regard.system.fingerprints import file_checksum
+from regard.system.fingerprints import file_fingerprint
 from regard.train.tensors import read_tensors, write_tensors
 
 TENSORS = {
@@ -25,7 +25,7 @@ TENSORS = {
 
 def test_file_is_read_by_the_library_and_by_read_tensors(tmp_path: Path) -> None:
     path = tmp_path / "t.safetensors"
-    assert write_tensors(path, TENSORS) == file_checksum(path)
+    assert write_tensors(path, TENSORS) == file_fingerprint(path)
     for loaded in (load_file(path), read_tensors(path)):
         assert loaded.keys() == TENSORS.keys()
         for name, value in TENSORS.items():

@@ -21,7 +21,7 @@ from benchmarks.peers.gpt_own import Sizes
 from benchmarks.peers.material import VOCAB
 from benchmarks.peers.translators import marian
 from regard.data.tokenizer import BOS, EOS, PAD
-from regard.layers.positions import sinusoids
+from regard.layers.positions.sinusoidal import sinusoids
 from regard.models.build import build, build_language_model
 from regard.models.config import LanguageModelConfig, ModelConfig, TransformerConfig
 from regard.models.language import LanguageModel

@@ -30,7 +30,7 @@ from regard.layers.forms import (
     TableForm,
     TextForm,
 )
-from regard.layers.positions import sinusoids
+from regard.layers.positions.sinusoidal import sinusoids
 
 _TOLERANCE = 1e-4
 """Largest difference of logits due to rounding, relative to the largest logit."""

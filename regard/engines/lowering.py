@@ -38,10 +38,12 @@ from regard.layers.forms import (
 )
 from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
-from regard.layers.positions import Learned, Sinusoidal
+from regard.layers.positions.base import NoPositions
+from regard.layers.positions.learned import Learned
+from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.read import Read
 from regard.layers.residual import Residual
-from regard.models.cores.transformer import NoPositions, TransformerCore
+from regard.models.cores.transformer import TransformerCore
 from regard.models.language import LanguageModel
 from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader

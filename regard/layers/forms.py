@@ -80,8 +80,18 @@ class ReadForm:
 
 
 @dataclass(frozen=True, eq=False)
+class RotaryForm:
+    """Rotary positional encoding of queries and keys: at position i, pair j of each head is rotated by i rates[j]."""
+
+    rates: Tensor
+    """Angles per position, in float64; the first 2 len(rates) numbers of each head are rotated."""
+    interleaved: bool
+    """Pairs: numbers 2j and 2j + 1 if True, else j and j + len(rates)."""
+
+
+@dataclass(frozen=True, eq=False)
 class AttentionForm:
-    """output([read(query(x), key(y), value(y)) of each head])."""
+    """output([read(rotate(query(x)), rotate(key(y)), value(y)) of each head])."""
 
     query: LinearForm
     key: LinearForm
@@ -90,6 +100,7 @@ class AttentionForm:
     num_heads: int
     key_heads: int
     read: ReadForm
+    rotary: RotaryForm | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +137,10 @@ class LearnedForm:
     """Learned positional encoding: row i is added to item i. The number of rows limits the length."""
 
     weight: Tensor
+
+
+PositionsForm = SinusoidsForm | LearnedForm | RotaryForm
+"""Forms of positional encodings that change items, or queries and keys."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,10 @@ Grouped-query attention has fewer heads of keys and values than of queries: each
 and the key-value cache, which decoding reads at every step, is smaller by the same factor. Multi-query attention has
 one.
 
-Source: lectures, C; vaswani2017, section 3.2.2; grouped queries ainslie2023, multi-query shazeer2019.
+Rotary positional encodings rotate queries and keys behind their projections. The position of an item is read off the
+memory: keys are at 0, 1, ... in the order in which they were added, and the last query is at the last key.
+
+Source: lectures, C; vaswani2017, section 3.2.2; grouped queries ainslie2023, multi-query shazeer2019; rotary su2024.
 """
 
 from typing import TypeVar
@@ -23,8 +26,9 @@ from regard.attention.choices import Choice
 from regard.attention.masks import Mask
 from regard.attention.memory import KeyValueCache, Memory
 from regard.attention.scores import Score
-from regard.layers.forms import AttentionForm, LinearForm, ReadForm, form_of
+from regard.layers.forms import AttentionForm, LinearForm, ReadForm, RotaryForm, form_of
 from regard.layers.linear import Linear, fused_linear
+from regard.layers.positions.base import PositionalEncoding
 from regard.layers.read import Read
 
 Past = TypeVar("Past", bound=KeyValueCache)
@@ -38,9 +42,11 @@ class MultiHead(nn.Module):
     head_dim), output_dim (default: query_dim); key_heads (default: l) divides l.
     score (default: ScaledDot), choose, bias and kernel are those of `Read`. For additive attention use
     BareAdditive(head_dim, num_heads=l): W_q^h and W_k^h are its projections already, and each head has a vector v.
+    positions: rotates queries and keys, in self-attention.
     Parameters: query (l head_dim, query_dim), key (key_heads head_dim, source_dim), value (key_heads head_value_dim,
     value_dim), output (output_dim, l head_value_dim), each with a bias unless projection_bias=False.
-    Raises: ValueError if a size is below 1, key_heads does not divide l, or score has another number of heads.
+    Raises: ValueError if a size is below 1, key_heads does not divide l, score has another number of heads or is not
+            invariant to rotations with `positions`, or `positions` does not rotate.
     """
 
     def __init__(
@@ -57,11 +63,14 @@ class MultiHead(nn.Module):
         score: Score | None = None,
         choose: Choice | None = None,
         bias: Bias | None = None,
+        positions: PositionalEncoding | None = None,
         kernel: str = "auto",
         projection_bias: bool = True,
     ):
         super().__init__()
         _check_heads(num_heads, key_heads, score)
+        if positions is not None:
+            _check_positions(positions, score)
         if bias is not None and not isinstance(bias, Bias):
             raise TypeError(
                 f"bias must be a Bias of the scores, got {bias!r}; for biases of the projections use `projection_bias`"
@@ -83,6 +92,7 @@ class MultiHead(nn.Module):
         self.value = Linear(value_dim, key_heads * head_value_dim, bias=projection_bias)
         self.output = Linear(num_heads * head_value_dim, output_dim, bias=projection_bias)
         self.read = Read(score, choose=choose, bias=bias, kernel=kernel)
+        self.positions = positions
 
     def memory(
         self,
@@ -92,11 +102,7 @@ class MultiHead(nn.Module):
         values: Float[Tensor, "batch source value_dim"] | None = None,
     ) -> Memory:
         """Project `source` to keys, and `source` or `values` to values: each (batch, head, source, size)."""
-        if values is None:
-            key, value = fused_linear(source, self.key, self.value)
-        else:
-            key, value = self.key(source), self.value(values)
-        return self._memory(key, value, mask)
+        return self._memory(*self._project(source, values), mask)
 
     def extend(
         self,
@@ -106,7 +112,7 @@ class MultiHead(nn.Module):
         values: Float[Tensor, "batch new value_dim"] | None = None,
     ) -> Past:
         """Append the keys and values of new items to the memory (key-value cache of a decoder)."""
-        new = self.memory(source, values=values)
+        new = self._memory(*self._project(source, values), None, start=0 if self.positions is None else memory.length)
         return memory.extend(new.keys, new.values)
 
     def forward(
@@ -137,14 +143,26 @@ class MultiHead(nn.Module):
             num_heads=self.num_heads,
             key_heads=self.key_heads,
             read=form_of(self.read, ReadForm, len(query.weight) // self.num_heads),
+            rotary=None if self.positions is None else form_of(self.positions, RotaryForm),
         )
 
-    def _memory(self, key: Tensor, value: Tensor, mask: Mask | None) -> Memory:
-        memory = Memory(_split_heads(key, self.key_heads), _split_heads(value, self.key_heads), mask)
-        return memory.map_keys_with(self.read.score)
+    def _project(self, source: Tensor, values: Tensor | None) -> tuple[Tensor, Tensor]:
+        if values is None:
+            key, value = fused_linear(source, self.key, self.value)
+            return key, value
+        return self.key(source), self.value(values)
+
+    def _memory(self, key: Tensor, value: Tensor, mask: Mask | None, *, start: int | Tensor = 0) -> Memory:
+        keys = _split_heads(key, self.key_heads)
+        if self.positions is not None:
+            keys = self.positions.rotate(keys, start)
+        return Memory(keys, _split_heads(value, self.key_heads), mask).map_keys_with(self.read.score)
 
     def _read_heads(self, query: Tensor, memory: KeyValueCache, mask: Mask | None) -> Tensor:
-        out = self.read(_split_heads(query, self.num_heads), memory, mask=mask)
+        queries = _split_heads(query, self.num_heads)
+        if self.positions is not None:
+            queries = self.positions.rotate(queries, memory.length - queries.shape[-2])
+        out = self.read(queries, memory, mask=mask)
         return self.output(out.transpose(1, 2).flatten(2))  # (batch, query, output_dim)
 
 
@@ -155,6 +173,19 @@ def _check_heads(num_heads: int, key_heads: int | None, score: Score | None) -> 
         raise ValueError(f"key_heads must divide num_heads={num_heads}, got {key_heads}")
     if score is not None and score.num_heads not in (None, num_heads):
         raise ValueError(f"score must have num_heads={num_heads}, got {score}")
+
+
+def _check_positions(positions: PositionalEncoding, score: Score | None) -> None:
+    if not positions.rotates:
+        raise ValueError(
+            f"positions must rotate queries and keys, got {type(positions).__name__}; "
+            "add other encodings to the items, or pass them as `bias`"
+        )
+    if score is not None and not score.is_rotation_invariant:
+        raise ValueError(
+            f"score must be invariant to rotations with {type(positions).__name__} positions, as Dot, ScaledDot and "
+            f"Cosine are, got {type(score).__name__}; use another score, or other positions"
+        )
 
 
 def _split_heads(items: Tensor, num_heads: int) -> Tensor:

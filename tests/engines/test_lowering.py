@@ -22,7 +22,7 @@ from regard.layers.blocks import DecoderBlock
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import FeedForwardForm, LinearForm, form_leaves
 from regard.layers.multihead import MultiHead
-from regard.layers.positions import Sinusoidal
+from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.residual import Residual
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.tokens import TokenWriter

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from regard.layers.positions import Learned, Sinusoidal, sinusoids
+from regard.layers.positions.learned import Learned
+from regard.layers.positions.sinusoidal import Sinusoidal, sinusoids
 from tests.helpers import close
 
 

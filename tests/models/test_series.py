@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.attention.masks import Padded
-from regard.layers.positions import sinusoids
+from regard.layers.positions.sinusoidal import sinusoids
 from regard.models.readers.series import SeriesReader
 from tests.helpers import close
 

@@ -35,6 +35,10 @@ class KeyValueCache(ABC):
     mapped_by: Score | None
     """Score whose `map_keys` was applied to the keys; None if they are not mapped."""
 
+    length: int | Tensor
+    """Number of pairs added so far, including discarded ones: the position of the next pair. A tensor () if the memory
+    is written in place."""
+
     kernel_cache: KernelCache | None = None
     """Results that kernels cache for these keys; None if the keys change in place."""
 

@@ -65,6 +65,11 @@ class Memory(KeyValueCache):
                 f"and {self.values.shape[-2]} values"
             )
 
+    @property
+    def length(self) -> int:
+        """Number of pairs."""
+        return self.size
+
     def positions(self, num_queries: int) -> Positions:
         """Return the positions of queries that read this memory: the last query is at the last key."""
         return Positions(num_queries, self.size, self.keys.device)

@@ -39,8 +39,8 @@ class LinearState(KeyValueCache):
     `LinearState.of(memory)` creates one; `extend` adds more pairs, with keys mapped by the same score. Read it with
     `attend(query, state, score=state.mapped_by, choose=Proportional())`: every query attends to every pair that was
     added. One step at a time (extend, then read with one query) it equals a causal read of the whole sequence. Sums
-    are at least in float32. Operations on single pairs raise ValueError: `crop`, `keys`, `values`, `size`, masks,
-    weights.
+    are at least in float32. Operations on single pairs raise ValueError: `crop`, `keys`, `values`, `size`, `length`,
+    masks, weights.
     Source: katharopoulos2020, section 3.4; our S and z are theirs, phi(q) (.)^T the read.
     """
 
@@ -79,6 +79,11 @@ class LinearState(KeyValueCache):
     def values(self) -> Tensor:  # type: ignore[override]
         """Not available: raises ValueError."""
         raise _unavailable("values")
+
+    @property
+    def length(self) -> int:
+        """Not available: raises ValueError."""
+        raise _unavailable("length")
 
     def positions(self, num_queries: int) -> Positions:
         """Not available: raises ValueError."""

@@ -99,6 +99,11 @@ class QuantizedMemory(KeyValueCache):
         return self.quantized_keys.numbers.shape[-2]
 
     @property
+    def length(self) -> int:
+        """Number of pairs."""
+        return self.size
+
+    @property
     def num_bytes(self) -> int:
         """Memory for keys and values, in bytes."""
         return sum(x.nbytes for x in (*self.quantized_keys, *self.quantized_values))

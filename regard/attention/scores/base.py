@@ -45,6 +45,8 @@ class Score(nn.Module, ABC):
 
     num_heads: int | None = None
     """Number of heads with parameters of their own; None: the score treats all heads alike."""
+    is_rotation_invariant: bool = False
+    """True if score(R q, R k) = score(q, k) for every rotation R, as rotary positional encodings require."""
 
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query dim"]:
         """Project queries into the common space; by default the identity."""

@@ -25,6 +25,8 @@ class Cosine(Score):
     graves2014). Keys are normalized once per memory.
     """
 
+    is_rotation_invariant = True
+
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query dim"]:
         """Return q / |q|."""
         return _normalize(query)

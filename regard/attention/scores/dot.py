@@ -20,6 +20,8 @@ from regard.attention.scores.base import Form, InnerProduct, LinearMaps, Score, 
 class Dot(Score):
     """Dot-product score: <q, k>; q and k of equal size. (luong2015, "dot")"""
 
+    is_rotation_invariant = True
+
     def compare(
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
     ) -> Float[Tensor, "... query key"]:
@@ -34,6 +36,8 @@ class Dot(Score):
 @final
 class ScaledDot(Score):
     """Scaled dot-product score: <q, k> / sqrt(d), so that large d do not saturate the softmax. (vaswani2017)"""
+
+    is_rotation_invariant = True
 
     def compare(
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]

@@ -32,6 +32,7 @@ class SoftCap(Score):
         self.score = score
         self.cap = float(cap)
         self.num_heads = score.num_heads
+        self.is_rotation_invariant = score.is_rotation_invariant
 
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query dim"]:
         """Map as the inner score does."""

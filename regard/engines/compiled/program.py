@@ -27,7 +27,7 @@ from regard.layers.forms import (
     TextForm,
     TransformerForm,
 )
-from regard.layers.positions import sinusoids
+from regard.layers.positions.sinusoidal import sinusoids
 from regard.native.decoder.layout import (
     DECODERS,
     ENCODERS,

@@ -33,7 +33,7 @@ from regard.layers.forms import (
     TextForm,
     TransformerForm,
 )
-from regard.layers.positions import sinusoids
+from regard.layers.positions.sinusoidal import sinusoids
 
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU"}
 

@@ -25,7 +25,9 @@ from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import LearnedForm, NoFormError, NormForm, SinusoidsForm, TransformerForm, blocks_of, form_of
 from regard.layers.multihead import MultiHead
-from regard.layers.positions import Learned, Sinusoidal
+from regard.layers.positions.base import NoPositions, PositionalEncoding
+from regard.layers.positions.learned import Learned
+from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.residual import Residual
 from regard.models.config import TransformerConfig
 from regard.models.cores.core import Core
@@ -153,10 +155,8 @@ class TransformerCore(Core):
         """
         if not self.in_order:
             raise NoFormError(self, "decodes sets, which have no order")
-        positions = self.positions
-        kind = LearnedForm if type(positions) is Learned else SinusoidsForm
         return TransformerForm(
-            positions=None if type(positions) is NoPositions else form_of(positions, kind),
+            positions=_added_form(self.positions),
             encoder=blocks_of(self.encoder),
             encoder_norm=_norm_form(self.encoder_norm),
             decoder=blocks_of(self.decoder),
@@ -168,19 +168,16 @@ class TransformerCore(Core):
         return cast("list[DecoderBlock]", list(self.decoder.children()))
 
 
-class NoPositions(nn.Module):
-    """Identity, in place of a positional encoding."""
-
-    def forward(self, items: Tensor, start: int = 0) -> Tensor:
-        """Return the items unchanged."""
-        return items
+def _added_form(positions: PositionalEncoding) -> SinusoidsForm | LearnedForm | None:
+    form = positions.form()
+    return form if isinstance(form, SinusoidsForm | LearnedForm) else None
 
 
 def _norm_form(norm: nn.Module) -> NormForm | None:
     return None if type(norm) is nn.Identity else form_of(norm, NormForm)
 
 
-def _positions(config: TransformerConfig) -> nn.Module:
+def _positions(config: TransformerConfig) -> PositionalEncoding:
     if config.positions == "sinusoidal":
         return Sinusoidal(config.width)
     if config.positions == "learned":

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
-from regard.layers.positions import Sinusoidal
+from regard.layers.positions.sinusoidal import Sinusoidal
 
 
 class SeriesReader(nn.Module):

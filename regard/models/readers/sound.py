@@ -23,7 +23,7 @@ from regard.attention.masks import Unpadded
 from regard.layers.convolutions import Stem
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
-from regard.layers.positions import sinusoids
+from regard.layers.positions.sinusoidal import sinusoids
 
 _WINDOW = 0.025
 _FLOOR = 1e-6

@@ -1,18 +1,18 @@
-"""Absolute positional encodings, added to the items, since attention itself is invariant to their order.
+"""Sinusoidal positional encoding.
 
-    sinusoidal   P[i, 2j] = sin(i / 10000^(2j/d)),  P[i, 2j+1] = cos(i / 10000^(2j/d))
-    learned      P[i] = row i of a table
+    P[i, 2j] = sin(i / 10000^(2j/d)),  P[i, 2j+1] = cos(i / 10000^(2j/d))
 
-Source: lectures, D; vaswani2017, section 3.5; learned: gehring2017.
+Source: lectures, D; vaswani2017, section 3.5.
 """
 
 import math
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from regard.layers.forms import LearnedForm, NoFormError, SinusoidsForm
+from regard.layers.forms import NoFormError, SinusoidsForm
+from regard.layers.positions.base import PositionalEncoding
 
 
 def sinusoids(start: int, length: int, dim: int) -> Float[Tensor, "length dim"]:
@@ -23,7 +23,7 @@ def sinusoids(start: int, length: int, dim: int) -> Float[Tensor, "length dim"]:
     return torch.stack((angle.sin(), angle.cos()), -1).flatten(-2)[:, :dim].float()
 
 
-class Sinusoidal(nn.Module):
+class Sinusoidal(PositionalEncoding):
     """Sinusoidal positional encoding: fixed sines and cosines for any length."""
 
     def __init__(self, dim: int):
@@ -31,7 +31,7 @@ class Sinusoidal(nn.Module):
         self.dim = dim
         self.register_buffer("_table", sinusoids(0, 256, dim), persistent=False)
 
-    def forward(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
+    def add(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
         """Return items + P[start : start + time]."""
         end = start + items.shape[1]
         if end > self._table.shape[0]:
@@ -47,26 +47,3 @@ class Sinusoidal(nn.Module):
         if self._table.dtype != expected.dtype or not torch.equal(self._table, expected):
             raise NoFormError(self, "has a table that differs from its sines and cosines")
         return SinusoidsForm(self.dim)
-
-
-class Learned(nn.Module):
-    """Learned positional encoding: one vector for each of `max_positions` positions.
-
-    Raises: ValueError if the items extend beyond the last position.
-    """
-
-    def __init__(self, max_positions: int, dim: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(max_positions, dim) * 0.02)
-
-    def forward(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
-        """Return items + weight[start : start + time]."""
-        end = start + items.shape[1]
-        if end > self.weight.shape[0]:
-            most = self.weight.shape[0]
-            raise ValueError(f"position must be at most {most}, the number of learned positions, got {end}")
-        return items + self.weight[start:end]
-
-    def form(self) -> LearnedForm:
-        """Return the form of this module (regard.layers.forms)."""
-        return LearnedForm(self.weight)

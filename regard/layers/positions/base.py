@@ -1,0 +1,85 @@
+"""Interface of positional encodings, since attention itself is invariant to the order of the items.
+
+    x_i                                  ->  add(x)_i                         absolute encodings
+    score(q_i, k_j)                      ->  score(rotate(q)_i, rotate(k)_j)  rotary encodings
+    choose_j(score_ij)                   ->  choose_j(score_ij + bias_ij)     relative biases
+
+An encoding has one of these effects, or several. `start` is the position of the first of the given vectors.
+
+Source: lectures, D.
+"""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention.biases import Alibi, Bias, RelativeBias
+from regard.layers.forms import PositionsForm
+
+
+class PositionalEncoding(nn.Module):
+    """Base class of positional encodings; each method has no effect unless it is overridden."""
+
+    @property
+    def max_length(self) -> int | None:
+        """Number of positions; None: no limit."""
+        return None
+
+    @property
+    def rotates(self) -> bool:
+        """True if queries and keys are changed (`rotate` is overridden)."""
+        return type(self).rotate is not PositionalEncoding.rotate
+
+    def add(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
+        """Return the items at positions start, start + 1, ... with their positions encoded."""
+        return items
+
+    def rotate(self, vectors: Float[Tensor, "... time dim"], start: int | Tensor = 0) -> Float[Tensor, "... time dim"]:
+        """Return queries or keys at positions start, start + 1, ... with their positions encoded.
+
+        Only scores that are invariant to rotations allow it (`Score.is_rotation_invariant`). Keys are changed before
+        they are added to a key-value cache, which thereby may discard, overwrite or round them.
+        """
+        return vectors
+
+    def bias(self, *, two_sided: bool) -> Bias | None:
+        """Create the bias of self-attention that all blocks of a stack share; two_sided: False in a decoder."""
+        return None
+
+    def form(self) -> PositionsForm | None:
+        """Return the form of what `add` or `rotate` computes (regard.layers.forms); None if neither has an effect."""
+        return None
+
+    def forward(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
+        """Return `add(items, start)`."""
+        return self.add(items, start)
+
+
+class NoPositions(PositionalEncoding):
+    """No positional encoding: for sets, and for items that encode their positions themselves."""
+
+
+class AlibiPositions(PositionalEncoding):
+    """ALiBi: a bias of the scores, linear in the distance; see `regard.attention.biases.Alibi`. (press2022)"""
+
+    def __init__(self, num_heads: int):
+        super().__init__()
+        self.num_heads = num_heads
+
+    def bias(self, *, two_sided: bool) -> Bias:
+        """Return the bias of a stack."""
+        return Alibi(self.num_heads)
+
+
+class RelativePositions(PositionalEncoding):
+    """T5's relative positions: a bias of the scores, learned per head and distance, shared by a stack. (raffel2020)
+
+    buckets, max_distance: those of `regard.attention.biases.RelativeBias`.
+    """
+
+    def __init__(self, num_heads: int, *, buckets: int = 32, max_distance: int = 128):
+        super().__init__()
+        self.num_heads, self.buckets, self.max_distance = num_heads, buckets, max_distance
+
+    def bias(self, *, two_sided: bool) -> Bias:
+        """Return the bias of a stack; two-sided biases distinguish earlier from later keys."""
+        return RelativeBias(self.num_heads, self.buckets, self.max_distance, two_sided)

@@ -1,0 +1,40 @@
+"""Learned positional encoding.
+
+    P[i] = row i of a table
+
+Source: gehring2017.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.layers.forms import LearnedForm
+from regard.layers.positions.base import PositionalEncoding
+
+
+class Learned(PositionalEncoding):
+    """Learned positional encoding: one vector for each of `max_length` positions.
+
+    Raises: ValueError if the items extend beyond the last position.
+    """
+
+    def __init__(self, max_length: int, dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(max_length, dim) * 0.02)
+
+    @property
+    def max_length(self) -> int:
+        """Number of positions."""
+        return len(self.weight)
+
+    def add(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
+        """Return items + weight[start : start + time]."""
+        end = start + items.shape[1]
+        if end > self.max_length:
+            raise ValueError(f"position must be at most {self.max_length}, the number of learned positions, got {end}")
+        return items + self.weight[start:end]
+
+    def form(self) -> LearnedForm:
+        """Return the form of this module (regard.layers.forms)."""
+        return LearnedForm(self.weight)

@@ -3,7 +3,6 @@
 import importlib
 import json
 import os
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ from regard.cli.runs import UseOptions, read_run_argument
 from regard.errors import UserError
 from regard.look.figures.output import check_path
 from regard.recipes.base.run import Run
+from regard.settings.declare import settings
 from regard.settings.help import page
 from regard.settings.options import NoSettings, parse, wants_help
 from regard.settings.ranges import Range
@@ -34,7 +34,7 @@ _MOST = 10_000
 """Maximum number of lines of a file that are used as inputs."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class BenchOptions(UseOptions):
     """Options of the command."""
 

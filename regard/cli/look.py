@@ -13,7 +13,6 @@ import re
 import sys
 import webbrowser
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,6 +24,7 @@ from regard.cli.runs import UseOptions, load_trained, read_run_argument
 from regard.errors import UserError
 from regard.look.figures.output import SUFFIXES, check_path
 from regard.recipes.base.run import Run
+from regard.settings.declare import settings
 from regard.settings.help import page
 from regard.settings.options import NoSettings, parse, wants_help
 from regard.settings.ranges import Range
@@ -47,7 +47,7 @@ _MOST = 100
 _LONGEST = 40
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class LookOptions(UseOptions):
     """Options of the command."""
 

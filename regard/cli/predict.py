@@ -11,7 +11,7 @@ score and text. The output of an empty line is empty. A run that generates image
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from io import BufferedIOBase
 from itertools import chain
 from pathlib import Path
@@ -26,9 +26,10 @@ from regard.recipes.base.run import Run
 from regard.recipes.draw.config import DrawRunConfig
 from regard.recipes.language.config import LanguageRunConfig
 from regard.recipes.registry import get_entry
+from regard.settings.declare import settings
 from regard.settings.help import page
 from regard.settings.options import parse, peek_option, wants_help
-from regard.settings.ranges import Range, check_ranges
+from regard.settings.ranges import Range
 from regard.settings.tree import collect_groups
 
 USAGE = "regard predict RUN [TEXT|FILE ...|-] [options]"
@@ -43,7 +44,7 @@ _TOGETHER = 256
 """Number of files in a batch, if each file is one input."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class PredictOptions(DecodingOptions):
     """Options of the command."""
 
@@ -51,7 +52,7 @@ class PredictOptions(DecodingOptions):
     """Print one JSON object per line, with input, rank, score and text."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class PredictionSettings:
     """Decoding options."""
 
@@ -64,18 +65,15 @@ class PredictionSettings:
         return self.decode.n_best
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ClassPredictionSettings:
     """Classification options."""
 
     n_best: Annotated[int, Range(1, 1_000)] = 1
     """Number of classes to print for each input, most probable first, with their probabilities."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TextPredictionSettings:
     """Text generation options."""
 
@@ -85,7 +83,7 @@ class TextPredictionSettings:
     n_best: ClassVar[int] = 1
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DrawPredictionSettings:
     """Image generation options; the names of the files are printed."""
 
@@ -98,9 +96,6 @@ class DrawPredictionSettings:
     """Number of images for each text; their scores are mean log-probabilities per code."""
     decode: DrawingConfig = field(default_factory=DrawingConfig)
     """Sampling of images; the defaults are the run's own."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 def run(argv: list[str]) -> int:

@@ -2,7 +2,6 @@
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,12 @@ from regard.engines.config import EngineConfig
 from regard.errors import UserError
 from regard.recipes.base.run import Run
 from regard.recipes.run_folder import read_run
+from regard.settings.declare import settings
 from regard.settings.options import wants_help
-from regard.settings.ranges import Threads, check_device, check_ranges
+from regard.settings.ranges import Threads, check_device
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class UseOptions:
     """Options of the command."""
 
@@ -25,16 +25,14 @@ class UseOptions:
     """Number of CPU threads; torch's default if not given."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         check_device(self.device)
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DecodingOptions(EngineConfig, UseOptions):
     """Options of the command."""
 
     def __post_init__(self) -> None:
-        EngineConfig.__post_init__(self)
         UseOptions.__post_init__(self)
 
 

@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,10 @@ from regard.errors import UserError
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import Run
 from regard.recipes.registry import RECIPES, get_entry
+from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
 from regard.settings.options import apply_variants, parse, peek_option, wants_help
-from regard.settings.ranges import Seed, Threads, check_ranges
+from regard.settings.ranges import Seed, Threads
 from regard.settings.tree import apply_changes, collect_groups, to_plain
 from regard.system.allocator import keep_freed_memory
 
@@ -29,7 +29,7 @@ ABOUT = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TrainOptions:
     """Options of the command."""
 
@@ -43,9 +43,6 @@ class TrainOptions:
     """YAML file with settings of the recipe, nested by name; options on the command line override it."""
     print_config: bool = False
     """Print all settings in the format of --config, and exit."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 def run(argv: list[str]) -> int:

@@ -1,10 +1,10 @@
 """Settings of data sets and tokenizers. Importing them needs no torch."""
 
-from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from regard.errors import UserError
-from regard.settings.ranges import Count, FractionWithin, Length, Range, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import Count, FractionWithin, Length, Range
 
 PairFormat = Literal["auto", "tsv", "csv", "text", "jsonl", "huggingface"]
 OnBad = Literal["error", "skip"]
@@ -12,7 +12,7 @@ FeatureKinds = Literal["words", "bigrams", "prefixes"]
 TargetKind = Literal["class", "labels", "number"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class PairsConfig:
     """Data sets of pairs (source text, target text) for training, validation and test.
 
@@ -63,9 +63,6 @@ class PairsConfig:
     """Maximum length of either side of a pair, in tokens; a longer pair is a bad line."""
 
     def __post_init__(self) -> None:
-        _check_choice("format", self.format, get_args(PairFormat))
-        _check_choice("on_bad", self.on_bad, get_args(OnBad))
-        check_ranges(self)
         for split in ("train", "val", "test"):
             source, target = getattr(self, split), getattr(self, f"{split}_target")
             if "" in (source, target):
@@ -76,7 +73,7 @@ class PairsConfig:
                 raise UserError(f"`{split}_target` needs `format` to be 'text' (parallel files), got {self.format!r}.")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class LabeledConfig:
     """Data sets of texts with labels for training, validation and test.
 
@@ -119,16 +116,13 @@ class LabeledConfig:
     """Separator of several labels or numbers in one cell; JSON lists need none."""
 
     def __post_init__(self) -> None:
-        _check_choice("format", self.format, ("auto", "tsv", "csv", "jsonl", "huggingface"))
-        _check_choice("on_bad", self.on_bad, get_args(OnBad))
-        _check_target(self.target, self.separator)
-        check_ranges(self)
+        _check_separator(self.separator)
         if (self.train is None) != (self.val is None):
             present, missing = ("train", "val") if self.val is None else ("val", "train")
             raise UserError(f"`{missing}` must be given together with `{present}`.")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ImagesConfig:
     """Data sets of images with classes for training, validation and test.
 
@@ -172,13 +166,10 @@ class ImagesConfig:
     """Separator of several labels or numbers in one cell; JSON lists need none."""
 
     def __post_init__(self) -> None:
-        _check_choice("color", self.color, ("auto", "gray", "rgb"))
-        _check_target(self.target, self.separator)
-        _check_choice("on_bad", self.on_bad, get_args(OnBad))
-        check_ranges(self)
+        _check_separator(self.separator)
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ScenesConfig(ImagesConfig):
     """Data sets of images with captions: scenes composed of images with classes, or the user's own images and texts.
 
@@ -221,7 +212,7 @@ class ScenesConfig(ImagesConfig):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TextConfig:
     """Text of a language model for training, validation and test: plain text files in UTF-8, also with .gz."""
 
@@ -240,12 +231,8 @@ class TextConfig:
     line_ends: Literal["keep", "eos"] = "keep"
     """Tokenization of line ends. keep: as a character; eos: as the word <eos>, usual for word-level models."""
 
-    def __post_init__(self) -> None:
-        _check_choice("line_ends", self.line_ends, ("keep", "eos"))
-        check_ranges(self)
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TracksConfig:
     """Trajectories of pedestrians for training, validation and test: text files, a position (frame, id, x, y) per line.
 
@@ -279,14 +266,12 @@ class TracksConfig:
     counts them."""
 
     def __post_init__(self) -> None:
-        _check_choice("on_bad", self.on_bad, get_args(OnBad))
-        check_ranges(self)
         if bool(self.train) != bool(self.val):
             present, missing = ("train", "val") if self.train else ("val", "train")
             raise UserError(f"`{missing}` must be given together with `{present}`.")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TokenizerConfig:
     """Settings of a tokenizer."""
 
@@ -308,16 +293,8 @@ class TokenizerConfig:
     min_count: Count = 1
     """Minimum count in the training texts of a word (kind word) or character (char, bpe); rarer ones become <unk>."""
 
-    def __post_init__(self) -> None:
-        _check_choice("kind", self.kind, ("bpe", "word", "char"))
-        _check_choice("normalize", self.normalize, ("nfc", "nfkc", "none"))
-        check_ranges(self)
-        for name in ("joint", "lowercase"):
-            if not isinstance(getattr(self, name), bool):
-                raise UserError(f"`{name}` must be true or false, got {getattr(self, name)!r}.")
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class BoxesConfig:
     """Data sets of images with boxes for training, validation and test.
 
@@ -363,11 +340,8 @@ class BoxesConfig:
     """Handling of missing or damaged images, and of boxes without area, outside their image or without a known image:
     error stops; skip leaves them out and counts them."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class EventsConfig:
     """Data sets of sounds with events for training, validation and test.
 
@@ -418,12 +392,11 @@ class EventsConfig:
     Truncated or damaged sound files: error stops; skip reads them up to the damage."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         if not 2 / self.sample_rate <= self.hop <= self.seconds / 4:
             raise UserError(f"`hop` must be at least two samples and at most a quarter of `seconds`, got {self.hop}.")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TaggedConfig:
     """Files of sentences with a tag for each token, for training, validation and test.
 
@@ -451,20 +424,11 @@ class TaggedConfig:
     """Maximum length of a sentence, in subwords; a longer one is a bad sentence."""
 
     def __post_init__(self) -> None:
-        _check_choice("format", self.format, ("auto", "columns", "jsonl"))
-        _check_choice("on_bad", self.on_bad, get_args(OnBad))
-        check_ranges(self)
         if (self.train is None) != (self.val is None):
             present, missing = ("train", "val") if self.val is None else ("val", "train")
             raise UserError(f"`{missing}` must be given together with `{present}`.")
 
 
-def _check_target(target: str, separator: str) -> None:
-    _check_choice("target", target, get_args(TargetKind))
+def _check_separator(separator: str) -> None:
     if len(separator) != 1 or separator in "[]":
         raise UserError(f"`separator` must be one character other than a bracket, got {separator!r}.")
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UserError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}.")

@@ -1,15 +1,15 @@
 """Settings of decoding. Imports no torch, so that the command line shows its help quickly."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
-from regard.settings.ranges import Count, Length, Range, SamplingSeed, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import Count, Length, Range, SamplingSeed
 
 _LEAST_TEMPERATURE = 0.001
 """Dividing logits by a smaller temperature overflows float32."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DecodeConfig:
     """Settings of beam search.
 
@@ -32,7 +32,6 @@ class DecodeConfig:
     """Source tokens per batch, counting padding and every hypothesis of the beam; limits memory."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         if self.n_best > self.beam:
             raise ValueError(f"n_best must be at most beam ({self.beam}), got {self.n_best}")
 
@@ -41,7 +40,7 @@ class DecodeConfig:
         return max(1, min(self.max_length, int(self.max_ratio * source_length) + self.max_extra))
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class SampleConfig:
     """Settings of sampling: each next token is drawn from the model's distribution.
 
@@ -61,12 +60,11 @@ class SampleConfig:
     """Seed of sampling: another number gives another text."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         if 0 < self.temperature < _LEAST_TEMPERATURE:
             raise ValueError(f"temperature must be 0 or at least {_LEAST_TEMPERATURE}, got {self.temperature}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DrawingConfig:
     """Settings of image generation: each next code is drawn given the text and the codes so far.
 
@@ -87,7 +85,6 @@ class DrawingConfig:
     """Seed of sampling: another number gives another image."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         _ = self.sampling  # runs the checks of SampleConfig
 
     @property

@@ -9,10 +9,10 @@
 The outputs of all engines are equal up to rounding.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
-from regard.settings.ranges import Threads, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import Threads
 
 ENGINES = {
     "torch": "regard.engines.torch",
@@ -22,7 +22,7 @@ ENGINES = {
 """Module of each engine (see `regard.engines.registry.EngineModule`), imported when the engine is first used."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class EngineConfig:
     """Engine for decoding, with its precision and parallelism.
 
@@ -37,6 +37,3 @@ class EngineConfig:
     engine and the machine."""
     workers: Threads | None = None
     """Number of batches that are decoded in parallel and share the threads; chosen by the engine if not given."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)

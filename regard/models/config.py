@@ -1,12 +1,13 @@
 """Configs of models as plain dataclasses, without torch, since the help of the command line is generated from them."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
-from regard.settings.ranges import FractionBelowOne, Heads, Layers, Length, Range, Width, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import FractionBelowOne, Heads, Layers, Length, Range, Width
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TransformerConfig:
     """Transformer: blocks of multi-head attention and feed-forward networks. (vaswani2017)"""
 
@@ -53,7 +54,6 @@ class TransformerConfig:
     """Number of last targets that the decoder's self-attention sees, itself included; all if not given."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         if self.inducing_points is not None and self.positions in ("alibi", "relative"):
             raise ValueError(f"positions must not be alibi or relative with inducing_points, got {self.positions}")
         if self.key_heads is not None and self.heads % self.key_heads:
@@ -65,7 +65,7 @@ class TransformerConfig:
         return -(-self.width // self.heads) if self.head_dim is None else self.head_dim
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class RecurrentConfig:
     """Recurrent encoder and decoder, with or without attention. (bahdanau2015, luong2015, sutskever2014)"""
 
@@ -94,12 +94,11 @@ class RecurrentConfig:
     """Maximum source length of location attention (the others have no limit)."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         if self.hidden % self.directions:
             raise ValueError(f"hidden must be divisible by directions={self.directions}, got {self.hidden}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class SelfAttentiveConfig:
     """Recurrent encoder and decoder whose cells read all their own past states. (cheng2016; rnn: the lectures')"""
 
@@ -138,7 +137,6 @@ class SelfAttentiveConfig:
     """Maximum source length of location attention (the others have no limit)."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         if self.hidden % self.directions:
             raise ValueError(f"hidden must be divisible by directions={self.directions}, got {self.hidden}")
         if self.cell == "rnn" and self.form != "paper":
@@ -151,7 +149,7 @@ CoreConfig = TransformerConfig | RecurrentConfig | SelfAttentiveConfig
 CORES = {config.name: config for config in (TransformerConfig, RecurrentConfig, SelfAttentiveConfig)}
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ModelConfig:
     """Config of an encoder-decoder model."""
 
@@ -163,11 +161,8 @@ class ModelConfig:
     dropout: FractionBelowOne = 0.1
     """Share of activations set to zero in training: embeddings, and inside the core."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ClassifierConfig:
     """Config of a classifier: an encoder and attention pooling by a learned query."""
 
@@ -180,11 +175,8 @@ class ClassifierConfig:
     regression_loss: Literal["squared", "absolute"] = "squared"
     """Loss of numbers: squared errors, or absolute errors, which are more robust to outliers."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class LanguageModelConfig:
     """Config of a causal language model: a decoder without a source (decoder-only)."""
 
@@ -197,11 +189,8 @@ class LanguageModelConfig:
     dropout: FractionBelowOne = 0.0
     """Share of activations set to zero in training: embeddings, and inside the core."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class EncoderConfig:
     """Config of a model with a prediction for each item: an encoder alone."""
 
@@ -210,11 +199,8 @@ class EncoderConfig:
     dropout: FractionBelowOne = 0.1
     """Share of activations set to zero in training: inside the core, before the output."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DetectorConfig:
     """Config of a detector: an encoder, and queries that predict a set."""
 
@@ -234,11 +220,8 @@ class DetectorConfig:
     dropout: FractionBelowOne = 0.1
     """Share of activations set to zero in training: embeddings, and inside the core."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class AutoencoderConfig:
     """Config of an autoencoder."""
 
@@ -263,7 +246,6 @@ class AutoencoderConfig:
     """Weight in the loss of the squared distance of the vectors from their entries (quantized)."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         if self.kind == "quantized" and self.sparsity:
             raise ValueError(f"sparsity must be 0 with kind=quantized, got {self.sparsity}")
 

@@ -1,15 +1,16 @@
-"""Dataclasses from untrusted JSON, validated field by field.
+"""Dataclasses from untrusted JSON, validated field by field. Nothing is imported by name.
 
-Supported annotations: str, int, finite float, bool, tuples of these (of any or of a fixed length), other dataclasses,
-`X | None`, and dicts of these by name. Nothing is imported by name.
+Unlike a setting (regard.settings.tree), which may be text from a command line, a value must have its type in JSON.
 """
 
 import dataclasses
 import functools
 import math
-import types
 from collections.abc import Mapping
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
+
+from regard.settings.declare import field_kinds
+from regard.settings.values import Kind
 
 DataT = TypeVar("DataT")
 
@@ -23,48 +24,46 @@ def parse_dataclass(cls: type[DataT], content: object, where: str) -> DataT:
     """
     if not isinstance(content, Mapping):
         raise _value_error(where, "an object", content)
-    hints = _hints(cls)
-    if unknown := [name for name in content if name not in hints]:
+    kinds = field_kinds(cls)
+    if unknown := [name for name in content if name not in kinds]:
         raise ValueError(f"{where} has an unknown field {str(unknown[0])[:60]!r}")
-    values = {name: _value(hints[name], value, f"{where}.{name}") for name, value in content.items()}
+    values = {name: _value(kinds[name], value, f"{where}.{name}") for name, value in content.items()}
     if missing := _required_fields(cls) - set(values):
         raise ValueError(f"{where} must have the field {min(missing)!r}")
     return cls(**values)
 
 
-def _value(hint: Any, value: Any, where: str) -> Any:
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return None if value is None else _value(inner[0], value, where)  # `X | None` alone
-    if origin is tuple:
-        return _tuple(inner, value, where)
-    if origin is dict:
+def _value(kind: Kind, value: Any, where: str) -> Any:
+    if kind.optional and value is None:
+        return None
+    if kind.count != 1:
+        return _tuple(kind, value, where)
+    base = kind.bases[0]
+    if base is dict and kind.item is not None:
         if not isinstance(value, dict):
             raise _value_error(where, "an object", value)
-        return {str(name): _value(inner[1], entry, f"{where}.{name}") for name, entry in value.items()}
-    return parse_dataclass(hint, value, where) if dataclasses.is_dataclass(hint) else _scalar(hint, value, where)
+        return {str(name): _value(kind.item, entry, f"{where}.{name}") for name, entry in value.items()}
+    return parse_dataclass(base, value, where) if dataclasses.is_dataclass(base) else _scalar(base, value, where)
 
 
-def _scalar(hint: Any, value: Any, where: str) -> Any:
-    if hint is float:
+def _scalar(base: type, value: Any, where: str) -> Any:
+    if base is float:
         # float() overflows for integers of hundreds of digits.
         if not _is_number(value) or not abs(value) < 1e300 or not math.isfinite(value):
             raise _value_error(where, "a finite number", value)
         return float(value)
-    if type(value) is not hint:
-        raise _value_error(where, {str: "a string", int: "an integer", bool: "true or false"}[hint], value)
+    if type(value) is not base:
+        raise _value_error(where, {str: "a string", int: "an integer", bool: "true or false"}[base], value)
     return value
 
 
-def _tuple(inner: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+def _tuple(kind: Kind, value: Any, where: str) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
         raise _value_error(where, "a list", value)
-    if inner[-1] is Ellipsis:
-        return tuple(_value(inner[0], entry, f"{where}[{index}]") for index, entry in enumerate(value))
-    if len(value) != len(inner):
-        raise _value_error(where, f"{len(inner)} values", value)
-    pairs = enumerate(zip(inner, value, strict=True))
-    return tuple(_value(hint, entry, f"{where}[{index}]") for index, (hint, entry) in pairs)
+    if kind.count is not None and len(value) != kind.count:
+        raise _value_error(where, f"{kind.count} values", value)
+    item = kind.item or dataclasses.replace(kind, count=1, optional=False)
+    return tuple(_value(item, entry, f"{where}[{index}]") for index, entry in enumerate(value))
 
 
 def _is_number(value: object) -> bool:
@@ -74,11 +73,6 @@ def _is_number(value: object) -> bool:
 def _value_error(where: str, expected: str, got: object) -> ValueError:
     text = str(got) if not isinstance(got, int) or got.bit_length() < 200 else "a number of many digits"
     return ValueError(f"{where} must be {expected}, got {text if len(text) <= 60 else f'{text[:57]}...'}")
-
-
-@functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
 
 
 @functools.cache

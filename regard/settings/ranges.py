@@ -1,4 +1,4 @@
-"""Value ranges of settings, declared in the annotation of a field, checked, and printed by --help. (no torch)
+"""Value ranges of settings, declared in the annotation of a field. (no torch)
 
     layers: Annotated[int, Range(1, 1_000)] = 4
 
@@ -6,10 +6,9 @@ A range is finite at both ends, so that no single setting asks for more than a m
 into the memory of this machine is checked when it is built (regard.system.model_size).
 """
 
-import functools
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated
 
 from regard.errors import UserError
 
@@ -56,22 +55,6 @@ SamplingSeed = Annotated[int, Range(0, 10**12)]
 """Seed of sampling, such that three times as many and a million more are still a valid seed."""
 
 
-def check_ranges(config: Any) -> None:
-    """Check every field of a dataclass that declares a range; None and text are not checked.
-
-    Raises: UserError with the name of the field, its range and the value.
-    """
-    for name, (within, is_whole) in _ranges(type(config)).items():
-        value = getattr(config, name)
-        for number in value if isinstance(value, tuple) else (value,):
-            if number is None or isinstance(number, str):
-                continue
-            has_type = isinstance(number, int if is_whole else int | float) and not isinstance(number, bool)
-            if not has_type or number not in within:
-                kind = "a whole number " if is_whole and not isinstance(number, int) else ""
-                raise UserError(f"{name} must be {kind}{within}, got {short_repr(value)}")
-
-
 def check_device(name: str) -> None:
     """Check that the name of a device is valid; its availability is checked when it is used.
 
@@ -88,22 +71,6 @@ def short_repr(value: object) -> str:
     except ValueError:  # a whole number with more digits than Python writes
         return "a number of thousands of digits"
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-@functools.cache
-def _ranges(cls: type) -> dict[str, tuple[Range, bool]]:
-    """Return the range of each field that declares one, and whether it holds whole numbers."""
-    hints = get_type_hints(cls, include_extras=True)
-    ranges = {name: _find_range(annotation) for name, annotation in hints.items()}
-    return {name: entry for name, entry in ranges.items() if entry is not None}
-
-
-def _find_range(annotation: Any) -> tuple[Range, bool] | None:
-    """Return the range declared in an annotation or a part of it: Annotated[int, Range(...)] | None, tuple[...]."""
-    if get_origin(annotation) is Annotated:
-        base, *metadata = get_args(annotation)
-        return next(((item, base is int) for item in metadata if isinstance(item, Range)), None)
-    return next((entry for part in get_args(annotation) if (entry := _find_range(part))), None)
 
 
 def _format_number(value: float) -> str:

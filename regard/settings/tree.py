@@ -15,14 +15,14 @@ import functools
 import inspect
 import itertools
 import sys
-import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 from regard.errors import UserError
+from regard.settings.declare import field_kinds
 from regard.settings.ranges import short_repr
-from regard.settings.values import Kind, kind_of, suggest
+from regard.settings.values import Kind, suggest
 
 C = TypeVar("C")
 
@@ -51,28 +51,28 @@ class Group:
 def collect_groups(config: Any, path: str = "") -> list[Group]:
     """Return the settings of a configuration by dataclass, outermost first; of unions, the present variant."""
     docs, own, below = _docs(type(config)), [], []
-    for name, annotation in _fields(type(config)):
+    for name, kind in field_kinds(type(config)).items():
         value, at = getattr(config, name), _join(path, name)
-        variants = variants_of(annotation)
+        variants = variants_of(kind)
         if variants:
-            kind = Kind(bases=(str,), choices=tuple(variants))
-            own.append(Setting(at, kind, value.name, docs.get(name, ""), variants))
+            choice = Kind(bases=(str,), choices=tuple(variants))
+            own.append(Setting(at, choice, value.name, docs.get(name, ""), variants))
         if dataclasses.is_dataclass(value):
             first, *others = collect_groups(value, at)
             purpose = "" if variants else docs.get(name, "")
             below += [dataclasses.replace(first, doc=purpose or first.doc), *others]
         else:
-            own.append(Setting(at, kind_of(annotation), value, docs.get(name, "")))
+            own.append(Setting(at, kind, value, docs.get(name, "")))
     return [Group(path, inspect.cleandoc(type(config).__doc__ or ""), tuple(own)), *below]
 
 
 def to_plain(config: Any) -> dict[str, Any]:
     """Convert a configuration to JSON types: nested dicts, numbers, text, lists; a variant's dict has a `name`."""
     out: dict[str, Any] = {}
-    for name, annotation in _fields(type(config)):
+    for name, kind in field_kinds(type(config)).items():
         value = getattr(config, name)
         if dataclasses.is_dataclass(value):
-            variant = {"name": value.name} if variants_of(annotation) else {}
+            variant = {"name": value.name} if variants_of(kind) else {}
             out[name] = variant | to_plain(value)
         else:
             out[name] = _to_plain_value(value)
@@ -94,7 +94,7 @@ def apply_changes(
 
     Raises UserError for an unknown setting, a wrong kind of value, a value out of range or a missing field.
     """
-    known = dict(_fields(type(config)))
+    known = field_kinds(type(config))
     for name in changes:
         if name not in known:
             raise UserError(f"{called(_join(path, name))} is not a setting{suggest(str(name), known)}")
@@ -106,7 +106,7 @@ def apply_changes(
         at = _join(path, name)
         below, given = _choose_variant(known[name], getattr(config, name), value, called(at))
         if not dataclasses.is_dataclass(below):
-            new[name] = _parse_value(kind_of(known[name]), given, called(at))
+            new[name] = _parse_value(known[name], given, called(at))
         elif isinstance(given, Mapping):
             new[name] = apply_changes(below, given, called=called, complete=complete, path=at)
         else:
@@ -129,19 +129,15 @@ def find_differences(first: Mapping[str, Any], second: Mapping[str, Any], path: 
     return different
 
 
-def variants_of(annotation: Any) -> dict[str, type]:
-    """Return the named dataclasses of a union annotation by name; empty for other annotations."""
-    if get_origin(annotation) not in (Union, types.UnionType):
-        return {}
-    parts = get_args(annotation)
-    if not all(dataclasses.is_dataclass(part) and hasattr(part, "name") for part in parts):
-        return {}
-    return {part.name: part for part in parts}
+def variants_of(kind: Kind) -> dict[str, Any]:
+    """Return the named dataclasses of a union by name; empty for other kinds."""
+    is_union = len(kind.bases) > 1 and all(map(dataclasses.is_dataclass, kind.bases))
+    return {base.name: base for base in kind.bases} if is_union else {}  # pyrefly: ignore[missing-attribute]
 
 
-def _choose_variant(annotation: Any, now: Any, given: Any, called: str) -> tuple[Any, Any]:
+def _choose_variant(kind: Kind, now: Any, given: Any, called: str) -> tuple[Any, Any]:
     """Return an instance of the variant named by `given` and its settings, for a union; otherwise, both as is."""
-    variants = variants_of(annotation)
+    variants = variants_of(kind)
     if not variants:
         return now, given
     settings = {"name": given} if isinstance(given, str) else given
@@ -167,12 +163,6 @@ def _to_plain_value(value: Any) -> Any:
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else str(name)
-
-
-@functools.cache
-def _fields(cls: type) -> tuple[tuple[str, Any], ...]:
-    hints = get_type_hints(cls, include_extras=True)
-    return tuple((field.name, hints[field.name]) for field in dataclasses.fields(cls) if field.init)
 
 
 @functools.cache

@@ -1,8 +1,14 @@
-"""Kinds of setting values, derived from type annotations, and the conversion of text and JSON to them.
+"""Kinds of values, read from type annotations, and the conversion of text and JSON to settings.
 
-The kinds are int, float, bool, str, Path, unions of these, Literal[...], each also as `| None`, as
-`tuple[kind, ...]` (any number of values) or as `tuple[kind, kind]` (exactly two), numbers also within a range:
-`Annotated[int, Range(1, 1_000)]`. Nothing else can be set from outside, and nothing is imported by name.
+    int, float, bool, str, Path     unions of these; numbers also in a range: Annotated[int, Range(1, 1_000)]
+    Literal["a", "b"]               choices
+    KIND | None                     optional values
+    tuple[KIND, ...]                any number of values; tuple[KIND, KIND]: exactly two
+    a dataclass                     or a union of dataclasses
+    dict[str, KIND]                 values by name, in JSON only
+
+Annotations are read here alone: by options and their help, by checks of settings (regard.settings.declare), and for
+JSON files (regard.settings.from_json). Nothing else can be set from outside, and nothing is imported by name.
 """
 
 import dataclasses
@@ -24,7 +30,7 @@ class Kind:
     """Values that a setting accepts."""
 
     bases: tuple[type, ...]
-    """Types among int, float, bool, str and Path, tried in order."""
+    """Types among int, float, bool, str and Path, tried in order; or dataclasses; or dict; or tuple."""
     choices: tuple[int | str, ...] = ()
     """Allowed values; any value of the bases if empty."""
     optional: bool = False
@@ -33,6 +39,8 @@ class Kind:
     """Number of values: 1, exactly n (a tuple), or None for any number (a tuple)."""
     within: Range | None = None
     """Range of numbers; None allows any."""
+    item: "Kind | None" = None
+    """Kind of the values of a dict, and of a tuple whose items are not of one of the five types."""
 
     @property
     def label(self) -> str:
@@ -57,6 +65,23 @@ class Kind:
             raise ValueError(f"must be {self.count} values, got {short_repr(given)}")
         return tuple(self._convert_item(item) for item in items)
 
+    def find_broken_rule(self, value: object) -> str | None:
+        """Return the rule that a single value breaks, of ranges, choices and booleans; None if it breaks none."""
+        if value is None and self.optional:
+            return None
+        if self.choices:
+            is_kept = value in self.choices and not isinstance(value, bool)
+            return None if is_kept else _join_choices([str(choice) for choice in self.choices])
+        if self.bases == (bool,):
+            return None if isinstance(value, bool) else "true or false"
+        if self.within is None or (isinstance(value, str) and str in self.bases):
+            return None
+        numbers = int | float if float in self.bases else int
+        if isinstance(value, numbers) and not isinstance(value, bool) and value in self.within:
+            return None
+        is_fraction = isinstance(value, float) and float not in self.bases
+        return f"a whole number {self.within}" if is_fraction else str(self.within)
+
     def _convert_item(self, given: object) -> Any:
         # Bytes of a command line that are not UTF-8 arrive as lone surrogates, which cannot be written to a file.
         if isinstance(given, str) and any("\ud800" <= character <= "\udfff" for character in given):
@@ -80,7 +105,7 @@ class Kind:
 
 
 def kind_of(annotation: Any) -> Kind:
-    """Return the kind of a field's annotation. Raises TypeError for annotations that settings do not support."""
+    """Return the kind of values of an annotation. Raises TypeError for annotations that are not supported."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         kinds = [kind_of(part) for part in inner if part is not type(None)]
@@ -96,10 +121,11 @@ def kind_of(annotation: Any) -> Kind:
     elif origin is Literal:
         return Kind(bases=(type(inner[0]),), choices=inner)
     elif origin is tuple:
-        count = None if inner[-1] is Ellipsis else len(inner)
-        return dataclasses.replace(kind_of(inner[0]), count=count)
-    elif annotation in _BASES:
-        return Kind(bases=(annotation,))
+        item, count = kind_of(inner[0]), None if inner[-1] is Ellipsis else len(inner)
+        is_value = item.count == 1 and not item.optional and item.bases[0] in _BASES
+        return dataclasses.replace(item, count=count) if is_value else Kind(bases=(tuple,), count=count, item=item)
+    elif annotation in _BASES or dataclasses.is_dataclass(annotation) or (origin is dict and inner[0] is str):
+        return Kind(bases=(origin or annotation,), item=kind_of(inner[1]) if inner else None)
     raise TypeError(f"a setting cannot be annotated {annotation}")
 
 

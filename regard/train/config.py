@@ -1,10 +1,11 @@
 """Settings of the training loop. Imports no torch, so that the command line shows its help quickly."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from regard.errors import UserError
-from regard.settings.ranges import Count, FractionBelowOne, Range, check_device, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import Count, FractionBelowOne, Range, check_device
 
 # Settings that may change when a run is resumed: its limits, what it writes, and where it computes.
 _CHANGEABLE = {
@@ -14,7 +15,7 @@ _CHANGEABLE = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TrainConfig:
     """Settings of training: limits, optimizer, schedule, validation and checkpoints.
 
@@ -112,7 +113,6 @@ class TrainConfig:
     """Number of last checkpoints to keep."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         check_device(self.device)
         ends = [self.steps, self.epochs, self.minutes]
         if not any(ends) and self.schedule in ("cosine", "linear"):

@@ -1,4 +1,3 @@
-import dataclasses
 import math
 from typing import Annotated, Any
 
@@ -11,8 +10,9 @@ from regard.cli.predict import PredictOptions
 from regard.cli.train import TrainOptions
 from regard.errors import UserError
 from regard.recipes.registry import RECIPES
+from regard.settings.declare import settings
 from regard.settings.help import page
-from regard.settings.ranges import Fraction, FractionWithin, Range, Width, check_device, check_ranges, short_repr
+from regard.settings.ranges import Fraction, FractionWithin, Range, Width, check_device, short_repr
 from regard.settings.tree import Group, collect_groups
 
 _OPTIONS = {
@@ -24,16 +24,13 @@ _OPTIONS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings
 class RangedSettings:
     width: Width = 4
     rate: Annotated[float, Range(1e-12, 100)] = 1.0
     share: FractionWithin = 0.5
     several: tuple[Fraction, ...] = ()
     column: Annotated[int, Range(1, 10)] | str | None = None
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 @pytest.mark.usefixtures("no_shape_checks")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.settings.tree import apply_changes, collect_groups, find_differences, to_plain, variants_of
+from regard.settings.values import kind_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +175,6 @@ def test_differences_names_each_by_its_path() -> None:
 
 
 def test_variants_of_is_empty_for_other_annotations() -> None:
-    assert variants_of(int | None) == {}
-    assert variants_of(Tile) == {}
-    assert variants_of(Round | Square) == {"round": Round, "square": Square}
+    assert variants_of(kind_of(int | None)) == {}
+    assert variants_of(kind_of(Tile)) == {}
+    assert variants_of(kind_of(Round | Square)) == {"round": Round, "square": Square}

@@ -1,9 +1,9 @@
 """Settings of the embedded data set `dates`: locales, years, sizes, probabilities. Imports neither torch nor Babel."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
-from regard.settings.ranges import Fraction, Range, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import Fraction, Range
 
 # One locale per language, in 17 scripts. Arabic is that of Egypt, which has native digits.
 LOCALES = (
@@ -17,7 +17,7 @@ LOCALES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DatesConfig:
     """Human-written dates and their ISO 8601 form, generated on the fly from the Unicode CLDR.
 
@@ -54,6 +54,5 @@ class DatesConfig:
     def __post_init__(self):
         if not self.locales or len(set(self.locales)) < len(self.locales):
             raise ValueError(f"`locales` must be one or more different names, got {self.locales!r}")
-        check_ranges(self)
         if self.first_year > self.last_year:
             raise ValueError(f"`first_year` must be at most `last_year` ({self.last_year}), got {self.first_year}")

@@ -1,12 +1,13 @@
 """Shared settings of recipes: limits on lengths, and the data that `evaluate` takes. Importing them needs no torch."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from regard.data.config import OnBad, PairFormat
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig, TransformerConfig
-from regard.settings.ranges import Count, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import Count
 
 
 def clamp_max_length(decode: DecodeConfig, model: ModelConfig) -> DecodeConfig:
@@ -23,7 +24,7 @@ def limit_input_length(max_length: int, model: ModelConfig) -> int:
     return max_length
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class OtherText:
     """Another text to evaluate a language model on."""
 
@@ -31,7 +32,7 @@ class OtherText:
     """Text files, UTF-8, also with .gz. Several are evaluated one by one. Default: the run's test text."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class OtherTagged:
     """Other sentences to evaluate a tagger on."""
 
@@ -45,7 +46,7 @@ class OtherTagged:
     them out and counts them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class OtherTracks:
     """Other recordings to evaluate a forecaster on."""
 
@@ -53,7 +54,7 @@ class OtherTracks:
     """Text files of frame, id, x, y. Several are evaluated one by one. Default: the run's test data, as a whole."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class OtherImages:
     """Other images to evaluate a model on, in the format of its training data."""
 
@@ -65,7 +66,7 @@ class OtherImages:
     them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class OtherBoxes:
     """Other images with boxes to evaluate a detector on."""
 
@@ -78,7 +79,7 @@ class OtherBoxes:
     """Handling of boxes without area or outside their image: error stops; skip leaves them out and counts them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class OtherSounds:
     """Other sounds with events to evaluate a detector on."""
 
@@ -89,7 +90,7 @@ class OtherSounds:
     """Handling of events without duration or outside their file: error stops; skip leaves them out and counts them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class OtherScenes:
     """Other images to evaluate a text-to-image model on, in the format of its training data."""
 
@@ -101,7 +102,7 @@ class OtherScenes:
     out and counts them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class OtherLabeled:
     """Other texts to evaluate a classifier on, in the format of its training data."""
 
@@ -118,11 +119,8 @@ class OtherLabeled:
     """Handling of bad lines (wrong columns, empty text, not UTF-8, unknown label): error stops; skip leaves them out
     and counts them."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class OtherData:
     """Other text pairs to evaluate a model on."""
 
@@ -142,7 +140,6 @@ class OtherData:
     counts them."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         if self.test_target and len(self.test_target) != len(self.test):
             raise ValueError(
                 f"test_target must name one file for each file in test ({len(self.test)}), got {len(self.test_target)}"

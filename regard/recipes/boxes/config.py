@@ -1,15 +1,16 @@
 """Settings of the recipe `boxes`: object detection. Importing them needs no torch."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 from regard.data.config import BoxesConfig
 from regard.models.config import DetectorConfig
-from regard.settings.ranges import Batch, Fraction, Range, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import Batch, Fraction, Range
 from regard.train.config import TrainConfig
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class BoxesRunConfig:
     """Object detection (DETR), from COCO JSON, CSV or JSONL; shapes drawn on the fly if no data is given."""
 
@@ -41,6 +42,3 @@ class BoxesRunConfig:
         )
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` images per step."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)

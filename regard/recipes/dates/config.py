@@ -1,6 +1,6 @@
 """Settings of the recipe `dates`: date normalization. Importing them needs no torch."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 from regard.data.config import TokenizerConfig
@@ -8,11 +8,12 @@ from regard.data.embedded.dates_config import DatesConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig, TransformerConfig
 from regard.recipes.base.config import limit_input_length
-from regard.settings.ranges import Length, Range, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import Length, Range
 from regard.train.config import TrainConfig
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DatesRunConfig:
     """Dates written in many languages, to ISO 8601: "3 maart 2019" is 2019-03-03; the data is built in."""
 
@@ -57,7 +58,6 @@ class DatesRunConfig:
     """Search for outputs, in `evaluate` and `predict`."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         for name in ("source_tokenizer", "target_tokenizer"):
             if getattr(self, name).joint:
                 raise ValueError(f"{name}.joint must be false: each side of dates has a vocabulary of its own")

@@ -1,16 +1,17 @@
 """Settings of the recipe `draw`: text-to-image generation. Importing them needs no torch."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
 from regard.data.config import ScenesConfig, TokenizerConfig
 from regard.decode.config import DrawingConfig
 from regard.models.config import AutoencoderConfig, ModelConfig, TransformerConfig
-from regard.settings.ranges import Batch, Count, FractionBelowOne, Range, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import Batch, Count, FractionBelowOne, Range
 from regard.train.config import TrainConfig
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DrawRunConfig:
     """Text-to-image generation: "a sandal", "two ankle boots"; handwritten digits if no images are given."""
 
@@ -73,7 +74,6 @@ class DrawRunConfig:
     """Sampling of images, in `evaluate`, `predict` and `look`."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         if self.autoencoder.kind != "quantized":
             raise ValueError(f"autoencoder.kind must be quantized, got {self.autoencoder.kind}")
         if self.tokenizer.joint:

@@ -1,15 +1,16 @@
 """Settings of the recipe `events`: sound event detection. Importing them needs no torch."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 from regard.data.config import EventsConfig
 from regard.models.config import DetectorConfig, TransformerConfig
-from regard.settings.ranges import Batch, Fraction, Range, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import Batch, Fraction, Range
 from regard.train.config import TrainConfig
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class EventsRunConfig:
     """Sound event detection with onset and duration; synthetic sound scenes if no data is given."""
 
@@ -49,6 +50,3 @@ class EventsRunConfig:
         )
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` sounds per step."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)

@@ -1,15 +1,16 @@
 """Settings of the recipe `images`: image classification and regression. Importing them needs no torch."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
 from regard.data.config import ImagesConfig
 from regard.models.config import ClassifierConfig, TransformerConfig
-from regard.settings.ranges import Batch, Range, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import Batch, Range
 from regard.train.config import TrainConfig
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ImagesRunConfig:
     """Image classification: a folder of images per class, or IDX files; handwritten digits if not given."""
 
@@ -41,6 +42,3 @@ class ImagesRunConfig:
         )
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` images per step."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)

@@ -1,15 +1,16 @@
 """Settings of the recipe `language`: language modeling. Importing them needs no torch."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from regard.data.config import TextConfig, TokenizerConfig
 from regard.decode.config import SampleConfig
 from regard.models.config import LanguageModelConfig, TransformerConfig
-from regard.settings.ranges import Batch, Length, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import Batch, Length
 from regard.train.config import TrainConfig
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class LanguageRunConfig:
     """Causal language model (GPT, or recurrent) of your own text: next-token prediction and text generation."""
 
@@ -44,7 +45,6 @@ class LanguageRunConfig:
     """Sampling of continuations, in `predict`."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         if self.tokenizer.joint:
             raise ValueError("tokenizer.joint must be false: there are no target texts")
         core = self.model.core

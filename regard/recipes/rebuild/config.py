@@ -1,14 +1,15 @@
 """Settings of the recipe `rebuild`: autoencoders. Importing them needs no torch."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from regard.data.config import ImagesConfig
 from regard.models.config import AutoencoderConfig
-from regard.settings.ranges import Batch, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import Batch
 from regard.train.config import TrainConfig
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class RebuildRunConfig:
     """Autoencoder of images; handwritten digits if not given."""
 
@@ -32,6 +33,3 @@ class RebuildRunConfig:
         )
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)

@@ -1,15 +1,16 @@
 """Settings of the recipe `reviews`: text classification and regression. Importing them needs no torch."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from regard.data.config import LabeledConfig, TokenizerConfig
 from regard.models.config import ClassifierConfig, RecurrentConfig
-from regard.settings.ranges import FractionBelowOne, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import FractionBelowOne
 from regard.train.config import TrainConfig
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ReviewsRunConfig:
     """Text classification, such as sentiment of reviews, from your own texts: set data.train and data.val."""
 
@@ -48,6 +49,5 @@ class ReviewsRunConfig:
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         if self.tokenizer.joint:
             raise ValueError("tokenizer.joint must be false: there are no target texts")

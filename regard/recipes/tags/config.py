@@ -1,14 +1,15 @@
 """Settings of the recipe `tags`: token tagging. Importing them needs no torch."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from regard.data.config import TaggedConfig, TokenizerConfig
 from regard.models.config import EncoderConfig, TransformerConfig
-from regard.settings.ranges import FractionBelowOne, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import FractionBelowOne
 from regard.train.config import TrainConfig
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TagsRunConfig:
     """Token tagging (NER, parts of speech), from your own sentences: set data.train and data.val."""
 
@@ -43,7 +44,6 @@ class TagsRunConfig:
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         if self.tokenizer.joint:
             raise ValueError("tokenizer.joint must be false: there are no target texts")
         core = self.model.core

@@ -1,14 +1,15 @@
 """Settings of the recipe `tracks`: trajectory forecasting. Importing them needs no torch."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from regard.data.config import TracksConfig
 from regard.models.config import EncoderConfig, TransformerConfig
-from regard.settings.ranges import Batch, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import Batch
 from regard.train.config import TrainConfig
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TracksRunConfig:
     """Trajectory forecasting of interacting pedestrians; synthetic crowds if no recordings are given."""
 
@@ -39,6 +40,3 @@ class TracksRunConfig:
         )
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)

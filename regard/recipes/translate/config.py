@@ -1,6 +1,6 @@
 """Settings of the recipe `translate`: translation. Importing them needs no torch."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 from regard.data.config import PairsConfig, TokenizerConfig
@@ -8,11 +8,12 @@ from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
 from regard.recipes.base.config import limit_input_length
 from regard.recipes.metrics.config import BleuConfig
-from regard.settings.ranges import Range, check_ranges
+from regard.settings.declare import settings
+from regard.settings.ranges import Range
 from regard.train.config import TrainConfig
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TranslateRunConfig:
     """Text to text (translation, summarization), from your own pairs: set data.train and data.val."""
 
@@ -44,7 +45,6 @@ class TranslateRunConfig:
     """Settings of BLEU (sacrebleu), which are part of its signature."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         if self.model.tie == "all" and not self.tokenizer.joint:
             raise ValueError("model.tie must be target or none if tokenizer.joint is false, got all")
 

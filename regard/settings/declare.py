@@ -1,0 +1,54 @@
+"""Declaration of settings: dataclasses whose values are checked against the annotations of their fields. (no torch)
+
+    @settings
+    class Coding:
+        size: Annotated[int, Range(1, 1_000)] = 4
+        form: Literal["soft", "hard"] = "soft"
+The same annotations determine the command-line option, its help, and the values read from YAML and run.json
+(regard.settings.values).
+"""
+
+import functools
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar, dataclass_transform, get_type_hints
+
+from regard.errors import UserError
+from regard.settings.ranges import short_repr
+from regard.settings.values import Kind, kind_of
+
+ClassT = TypeVar("ClassT", bound=type)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def settings(cls: ClassT) -> ClassT:
+    """Make a class a frozen, keyword-only dataclass whose ranges, choices and booleans are checked.
+
+    A method `__post_init__` of the class runs after these checks. Instances raise UserError with the name of the field,
+    the rule and the value.
+    """
+    own = cls.__dict__.get("__post_init__")
+    if own is not None or not hasattr(cls, "__post_init__"):
+
+        def check(self: Any) -> None:
+            _check_values(self)
+            if own is not None:
+                own(self)
+
+        cls.__post_init__ = check  # pyrefly: ignore[missing-attribute]
+    return dataclass(frozen=True, kw_only=True)(cls)  # pyrefly: ignore[bad-return]
+
+
+@functools.cache
+def field_kinds(cls: type) -> dict[str, Kind]:
+    """Return the kind of value of each field of a dataclass that its constructor takes, by name."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {field.name: kind_of(hints[field.name]) for field in fields(cls) if field.init}
+
+
+def _check_values(config: Any) -> None:
+    for name, kind in field_kinds(type(config)).items():
+        value = getattr(config, name)
+        for item in value if isinstance(value, tuple) else (value,):
+            rule = kind.find_broken_rule(item)
+            if rule is not None:
+                raise UserError(f"{name} must be {rule}, got {short_repr(value)}")

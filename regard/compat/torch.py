@@ -106,6 +106,11 @@ def runs_original_forward(kind: type, *modules: nn.Module) -> bool:
     )
 
 
+def has_no_hooks(*modules: nn.Module) -> bool:
+    """Return True if these modules and their submodules have no hooks, adapters or forward of their own."""
+    return all(runs_original_forward(type(part), part) for module in modules for part in module.modules())
+
+
 def disable_compile(function: Callable[..., None]) -> Callable[..., None]:
     """Exclude a function from compilation. Unless torch._dynamo is loaded nothing compiles, and it is not loaded."""
     return torch.compiler.disable(function) if "torch._dynamo" in sys.modules else function

@@ -3,13 +3,12 @@
 The products are in regard.ops.linear.
 """
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.compat.torch import is_eager, runs_original_forward
+from regard.compat.torch import runs_original_forward
 from regard.layers.forms import LinearForm
-from regard.ops.linear import MIN_SIZE, linear
+from regard.ops.linear import linear, linears
 
 
 class Linear(nn.Linear):
@@ -28,17 +27,4 @@ def fused_linear(items: Float[Tensor, "*batch in"], *layers: Linear) -> tuple[Fl
     """Return the output of each layer for the same items; in training on a CPU, compute them as one product."""
     if not runs_original_forward(Linear, *layers):
         return tuple(layer(items) for layer in layers)
-    is_training = torch.is_grad_enabled() and items.device.type == "cpu" and is_eager()
-    out_features = sum(layer.out_features for layer in layers)
-    if (
-        not is_training
-        or items.numel() * out_features < MIN_SIZE
-        or any(type(layer.weight) is not nn.Parameter for layer in layers)
-    ):
-        return tuple(layer(items) for layer in layers)
-    biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
-    if len(biases) not in (0, len(layers)):
-        return tuple(layer(items) for layer in layers)
-    weight = torch.cat([layer.weight for layer in layers])
-    out = linear(items, weight, torch.cat(biases) if biases else None)
-    return out.split([layer.out_features for layer in layers], -1)
+    return linears(items, [layer.weight for layer in layers], [layer.bias for layer in layers])

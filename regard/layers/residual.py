@@ -12,17 +12,13 @@ Source: lectures, D; vaswani2017, section 3.1; pre: xiong2020.
 
 from collections.abc import Callable
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.compat.torch import runs_original_forward
 from regard.layers.dropout import Dropout
 from regard.layers.forms import AddNormForm, NormForm, form_of
-from regard.ops.add_norm import add_dropout, add_dropout_norm
-from regard.ops.bfloat16 import attach_bfloat16
-from regard.ops.dropout import draw_seed, to_threshold
-from regard.ops.softmax import is_supported
+from regard.ops.dropout import add_dropout, add_dropout_norm
 
 
 class Residual(nn.Module):
@@ -49,28 +45,16 @@ class Residual(nn.Module):
         return AddNormForm(self.order, form_of(self.norm, NormForm))
 
     def _add(self, items: Tensor, output: Tensor) -> Tensor:
-        if runs_original_forward(Dropout, self.dropout) and self.dropout.p > 0 and self._is_fused(items, output):
-            return add_dropout(items, output, seed=draw_seed(), threshold=to_threshold(self.dropout.p))
-        return items + self.dropout(output)
+        dropout = self.dropout
+        if not runs_original_forward(Dropout, dropout):
+            return items + dropout(output)
+        return add_dropout(items, output, dropout.p, training=dropout.training)
 
     def _add_norm(self, items: Tensor, output: Tensor) -> Tensor:
-        norm = self.norm
-        if not (
-            runs_original_forward(nn.LayerNorm, norm)
-            and runs_original_forward(Dropout, self.dropout)
-            and norm.normalized_shape == items.shape[-1:]
-            and norm.elementwise_affine
-            and norm.bias is not None
-            and self._is_fused(items, output, norm.weight, norm.bias)
-        ):
-            return norm(items + self.dropout(output))
-        seed, threshold = (draw_seed(), to_threshold(self.dropout.p)) if self.dropout.p > 0 else (0, 0)
-        out, rounded = add_dropout_norm(
-            items, output, norm.weight, norm.bias, epsilon=norm.eps, seed=seed, threshold=threshold
+        norm, dropout = self.norm, self.dropout
+        is_known = runs_original_forward(nn.LayerNorm, norm) and runs_original_forward(Dropout, dropout)
+        if not is_known or not norm.elementwise_affine:
+            return norm(items + dropout(output))
+        return add_dropout_norm(
+            items, output, dropout.p, norm.weight, norm.bias, epsilon=norm.eps, training=dropout.training
         )
-        return out if rounded is None else attach_bfloat16(out, rounded)
-
-    def _is_fused(self, items: Tensor, output: Tensor, *weights: Tensor) -> bool:
-        if not (self.training and torch.is_grad_enabled() and items.shape == output.shape):
-            return False
-        return is_supported(items, output, *weights) and all(x.dtype == torch.float32 for x in (items, *weights))

@@ -4,21 +4,22 @@
 
 The device selects the implementation: numba loops on a CPU (regard.native.additive.cpu), Triton kernels on a GPU
 (regard.native.additive.gpu). Both are imported on first use and take O((query + key) dim) memory, forward and backward.
-There are no second derivatives.
+There are no second derivatives, and there is no plain form: `refusal` returns why the operator cannot be used.
 
 Source: bahdanau2015, appendix A.1.2.
 """
 
 import functools
 from collections.abc import Callable, Sequence
-from types import ModuleType
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.compat.torch import is_eager
-from regard.ops.dispatch import NativeName, native
+from regard.errors import UserError
+from regard.ops.dispatch import absence, find
 
 MAX_EXP_INPUT = 33.0
 """Largest |key| for which products of e^{2 key} and e^{2 query} are accurate in float32, for any query."""
@@ -27,8 +28,7 @@ _MAX_STEP_QUERIES = 4
 _RULES = "Tensor? first, Tensor? last, Tensor? allowed, Tensor? bias, Tensor? diagonals"
 _INPUTS = f"Tensor query, Tensor keys, Tensor values, Tensor v, {_RULES}, Tensor? exps"
 _READ, _BACKWARD = "regard::additive_read", "regard::additive_read_backward"
-_MODULES: dict[str, NativeName] = {"cpu": "additive.cpu.call", "cuda": "additive.gpu.call"}
-"""Implementation for each type of device."""
+_DEVICES = ("cpu", "cuda")
 _DIFFERENTIABLE = (0, 1, 2, 3, 7, 8)
 """Indices of query, keys, values, v, bias and diagonals among the inputs."""
 
@@ -79,7 +79,7 @@ def additive_read(
         return _Read.apply(*inputs)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
         return _DirectRead.apply(*inputs)
-    return _load_kernel(query.device.type).forward(*inputs)
+    return _load_kernel(query.device.type)[0](*inputs)
 
 
 def is_step(query: Tensor, keys: Tensor) -> bool:
@@ -125,23 +125,41 @@ def _can_skip_dispatcher(query: Tensor) -> bool:
     return type(query) in (Tensor, torch.nn.Parameter) and is_eager()
 
 
+def refusal(device: str) -> str | None:
+    """Return the reason why the operator cannot run on this type of device, or None if it can."""
+    return _REFUSALS.get(device, f"device {device} is not supported")
+
+
+def _refusal(device: str) -> str | None:
+    implementation = find(f"additive.{device}")
+    return (
+        None if implementation is not None else f"it needs compiled code, but {absence() or 'its compiler is absent'}"
+    )
+
+
+# Made once: torch.compile traces `refusal`, and cannot trace a search for packages.
+_REFUSALS = {device: _refusal(device) for device in _DEVICES}
+
+
 @functools.cache
-def _load_kernel(device: str) -> ModuleType:
-    """Import the implementation for a type of device; numba and Triton are loaded by the first read."""
-    return native(_MODULES[device])
-
-
-def _implement(name: str, key: str, function: Callable[..., object]) -> None:
-    torch.library.impl(name, key)(function)
+def _load_kernel(device: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Import forward and backward for a type of device; numba and Triton are loaded by the first read."""
+    forward, backward = find(f"additive.{device}"), find(f"additive.{device}.backward")
+    if forward is None or backward is None:
+        raise UserError(f"additive_read: {refusal(device)}; use attend(..., kernel='reference')")
+    return forward.run, backward.run
 
 
 def _read_on(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    return lambda *inputs: _load_kernel(device).forward(*inputs)
+    def read(*inputs: Tensor | None) -> tuple[Tensor, Tensor]:
+        return _load_kernel(device)[0](*inputs)
+
+    return read
 
 
 def _backward_on(device: str) -> Callable[..., tuple[Tensor, ...]]:
     def backward(*inputs: object) -> tuple[Tensor, ...]:
-        gradients = _load_kernel(device).backward(*inputs[:-1], tuple(inputs[-1]))  # type: ignore[arg-type]
+        gradients = _load_kernel(device)[1](*inputs[:-1], tuple(inputs[-1]))  # type: ignore[arg-type]
         out = inputs[0]
         assert isinstance(out, Tensor)
         return tuple(out.new_empty(0) if gradient is None else gradient for gradient in gradients)
@@ -149,9 +167,9 @@ def _backward_on(device: str) -> Callable[..., tuple[Tensor, ...]]:
     return backward
 
 
-for _device in _MODULES:
-    _implement(_READ, _device.upper(), _read_on(_device))
-    _implement(_BACKWARD, _device.upper(), _backward_on(_device))
+for _device in _DEVICES:
+    torch.library.impl(_READ, _device.upper())(_read_on(_device))
+    torch.library.impl(_BACKWARD, _device.upper())(_backward_on(_device))
 
 
 @torch.library.register_fake(_READ)
@@ -214,7 +232,7 @@ class _DirectRead(torch.autograd.Function):
     def forward(ctx, *inputs: Tensor | None) -> tuple[Tensor, Tensor]:
         query = inputs[0]
         assert query is not None
-        out, lse = _load_kernel(query.device.type).forward(*inputs)
+        out, lse = _load_kernel(query.device.type)[0](*inputs)
         ctx.save_for_backward(*inputs, out, lse)
         ctx.mark_non_differentiable(lse)
         ctx.set_materialize_grads(False)
@@ -224,7 +242,7 @@ class _DirectRead(torch.autograd.Function):
     def backward(ctx, grad_out: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
         if grad_out is None or torch.is_grad_enabled() or not _can_skip_dispatcher(grad_out):
             return _gradients(ctx, grad_out, _Backward.apply)
-        return _gradients(ctx, grad_out, _load_kernel(grad_out.device.type).backward)
+        return _gradients(ctx, grad_out, _load_kernel(grad_out.device.type)[1])
 
 
 def _gradients(ctx, grad_out: Tensor | None, backward: Callable[..., Sequence]) -> tuple[Tensor | None, ...]:

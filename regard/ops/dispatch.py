@@ -1,20 +1,75 @@
-"""Loading of compiled code: besides regard.engines.compiled, the only module that imports `regard.native`.
+"""The choice between torch and compiled code; besides regard.engines.compiled, only this module loads `regard.native`.
 
-An operation gets a module of `regard.native` by name where the compiled code supports its inputs; otherwise it computes
-with torch. The module, and with it numba or Triton, is imported at the first call.
+    implementation = native("softmax", scores)
+    return scores.softmax(-1) if implementation is None else implementation.run(scores)
+
+An operation asks once, by its name and inputs. None means torch: where `regard.native` is slower or does not support
+the inputs (regard.native.table decides); under torch.compile, torch.export, torch.func, forward-mode AD and dispatch
+modes; without `regard.native` or its compiler; and with the environment variable REGARD_NATIVE=0.
 """
 
 import functools
 import importlib
-from types import ModuleType
-from typing import Literal
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
-NativeName = Literal[
-    "add_norm", "additive.cpu.call", "additive.gpu.call", "gru.cells", "gru.read", "rows", "token_loss"
-]
+import torch
+from torch import Tensor
+
+from regard.compat.torch import is_eager, is_forward_ad
+from regard.errors import UserError
+
+_VARIABLE = "REGARD_NATIVE"
+
+
+@dataclass(frozen=True)
+class Native:
+    """A compiled implementation of an operation."""
+
+    accepts: Callable[..., bool]
+    """Returns True if it supports these inputs and is faster than torch: by the machine, types, sizes and settings
+    alone, so that a resumed run computes what the uninterrupted one would have computed."""
+    location: str
+    """Module in `regard.native` and function, "module:function"; imported at the first run."""
+    compiler: str | None = "numba"
+    """Package that must be installed."""
+
+    @functools.cached_property
+    def run(self) -> Callable[..., Any]:
+        """The function that computes the operation."""
+        module, function = self.location.split(":")
+        return getattr(importlib.import_module(f"regard.native.{module}"), function)
 
 
 @functools.cache
-def native(name: NativeName) -> ModuleType:
-    """Import a module of `regard.native`: `native("rows")` is `regard.native.rows`."""
-    return importlib.import_module(f"regard.native.{name}")
+def absence() -> str | None:
+    """Return the reason why no compiled code is used at all, or None."""
+    value = os.environ.get(_VARIABLE, "1")
+    if value not in ("0", "1"):
+        raise UserError(f"{_VARIABLE} must be 0 or 1, got {value!r}")
+    if value == "0":
+        return f"{_VARIABLE} is 0"
+    return None if importlib.util.find_spec("regard.native") else "regard.native is not installed"
+
+
+@functools.cache
+def find(operation: str) -> Native | None:
+    """Return the compiled implementation of an operation, for any inputs; None if there is none."""
+    if absence() is not None:
+        return None
+    implementation = importlib.import_module("regard.native.table").OPERATIONS[operation]
+    compiler = implementation.compiler
+    return None if compiler is not None and importlib.util.find_spec(compiler) is None else implementation
+
+
+def native(operation: str, *tensors: Tensor | None, **settings: Any) -> Native | None:
+    """Return the compiled implementation that is faster for these inputs; None: compute with torch."""
+    if torch.compiler.is_compiling():  # before anything else, which torch.compile would trace
+        return None
+    implementation = find(operation)
+    if implementation is None or not implementation.accepts(*tensors, **settings):
+        return None
+    return implementation if is_eager() and not is_forward_ad() else None

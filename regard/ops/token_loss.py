@@ -21,8 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.ops.dispatch import native
-from regard.ops.linear import linear, uses_onednn
-from regard.ops.softmax import is_supported
+from regard.ops.linear import linear
 
 _CHUNK_BYTES = 16 << 20
 """Size of a chunk of logits: fits into the last-level cache, and is large enough for an efficient matrix product."""
@@ -108,15 +107,15 @@ class _Pass:
         """Return [total, nll] of a chunk of tokens, and accumulate its gradients."""
         states, smoothing = self.hidden[chunk], self.inputs.smoothing
         scores = linear(states, self.table)  # (tokens, vocab)
-        in_place = self.bias is None and is_supported(scores)
-        scores = scores if in_place else scores.to(self.sum_dtype)
+        exponentiate = native("exponentiate_rows", scores) if self.bias is None else None
+        scores = scores if exponentiate is not None else scores.to(self.sum_dtype)
         mean = (states.to(self.mean_row.dtype) @ self.mean_row)[:, None]
         if self.bias is not None:
             scores += self.bias
             mean = mean + self.bias.mean()
         of_target = scores.gather(1, self.inputs.target[chunk, None]).to(self.sum_dtype)
-        if in_place:
-            highest, total = _exponentials(scores)
+        if exponentiate is not None:  # in place
+            highest, total = exponentiate.run(scores)
         else:
             highest = scores.amax(1, keepdim=True)
             total = scores.sub_(highest).exp_().sum(1, keepdim=True)
@@ -128,25 +127,13 @@ class _Pass:
         return torch.stack(((1 - smoothing) * nll + smoothing * smooth, nll))
 
 
-def _exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Replace the scores by exp(scores - max) in place; return the maximum and the sum of each row."""
-    return native("token_loss").exponentiate_rows(scores)
-
-
-def _accumulate(total: Tensor, part: Tensor) -> None:
-    if is_supported(total, part):
-        native("token_loss").accumulate(total, part.contiguous())
-    else:
-        total.add_(part)
-
-
 class _Gradients:
     """Gradients of the loss, accumulated chunk by chunk."""
 
     def __init__(self, hidden: Tensor, table: Tensor, bias: Tensor | None, *, sum_dtype: torch.dtype):
         self.source, self.table = hidden, table
         self.hidden = torch.empty_like(hidden)
-        self.is_transposed = uses_onednn(hidden, table)
+        self.is_transposed = native("linear", hidden, table, needs_grad=True) is not None
         self.weight = torch.zeros_like(table.t() if self.is_transposed else table, dtype=sum_dtype)
         self.bias = None if bias is None else torch.zeros_like(bias, dtype=sum_dtype)
 
@@ -163,7 +150,12 @@ class _Gradients:
         elif self.weight.dtype == exps.dtype:
             self.weight.addmm_(exps.t(), scaled)
         else:
-            _accumulate(self.weight, exps.t() @ scaled)
+            part = exps.t() @ scaled
+            accumulate = native("accumulate", self.weight, part)
+            if accumulate is None:
+                self.weight.add_(part)
+            else:
+                accumulate.run(self.weight, part.contiguous())
         if self.bias is not None:
             self.bias.add_((exps.t() @ inverse.to(exps.dtype)).squeeze(-1))
 

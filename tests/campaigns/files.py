@@ -13,12 +13,6 @@ from pathlib import Path
 import torch._dynamo  # noqa: F401  # what a run would import, loaded once
 
 import regard.cli.train
-import regard.layers.dropout
-import regard.layers.recurrent.encoder
-import regard.layers.residual
-import regard.ops.gru
-import regard.ops.softmax
-import regard.ops.token_loss
 import regard.recipes.boxes.recipe
 import regard.recipes.draw.recipe
 import regard.recipes.events.recipe
@@ -29,6 +23,7 @@ import regard.recipes.tags.recipe
 import regard.recipes.tracks.recipe
 import regard.recipes.training
 import regard.recipes.translate.recipe
+from regard.ops.dispatch import absence, find
 from tests.campaigns.campaign import Campaign, Outcome
 from tests.campaigns.child import command, judge
 from tests.campaigns.files_damage import apply_damage
@@ -37,14 +32,6 @@ from tests.campaigns.files_specimens import SPECIMENS, Specimen, specimen
 
 __all__ = ["CAMPAIGN", "train_on"]
 
-_COMPILED = (
-    regard.ops.softmax,
-    regard.ops.token_loss,
-    regard.layers.dropout,
-    regard.layers.recurrent.encoder,
-    regard.ops.gru,
-    regard.layers.residual,
-)
 _IMAGES = ("idx", "png", "jpeg", "bmp", "gif", "webp", "tiff", "pgm")
 _SOUNDS = ("wav", "w64", "rf64", "aiff", "au", "caf", "alac", "flac", "ogg", "opus", "mp3", "npz")
 _BINARY = (*_IMAGES, *_SOUNDS, "tar")
@@ -135,8 +122,9 @@ def _feed_pipe(pipe: Path, content: bytes) -> Generator[None, None, None]:
 
 def _plain_torch() -> None:
     """Disable compiled loops, which would take each child seconds to compile."""
-    for module in _COMPILED:
-        module.is_supported = lambda *_: False
+    os.environ["REGARD_NATIVE"] = "0"
+    absence.cache_clear()
+    find.cache_clear()
 
 
 def _is_finite(path: Path) -> bool:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.layers.dropout import Dropout
-from regard.ops.dropout import drop
+from regard.native.dropout.autograd import drop
 
 
 def test_dropout_keeps_share_and_mean():

@@ -8,8 +8,11 @@ from torch.nn import functional
 
 from regard.layers.feedforward import FeedForward
 from regard.layers.linear import Linear, fused_linear
+from regard.native import linear as onednn
+from regard.native import table
 from regard.ops import linear as module
-from regard.ops.linear import linear, uses_onednn
+from regard.ops.dispatch import native
+from regard.ops.linear import linear
 
 
 def assert_near(actual, expected, atol=2e-5):
@@ -17,15 +20,19 @@ def assert_near(actual, expected, atol=2e-5):
     torch.testing.assert_close(actual.double(), expected.double(), rtol=1e-5, atol=atol)
 
 
-NEEDS_ONEDNN = pytest.mark.skipif(module.onednn_operators() is None, reason="this torch has no oneDNN operators")
+NEEDS_ONEDNN = pytest.mark.skipif(onednn.onednn_operators() is None, reason="this torch has no oneDNN operators")
 
 
 @pytest.fixture
 def eager(monkeypatch):
     """Compute every product by oneDNN, on any processor and of any size."""
-    monkeypatch.setattr(module, "is_onednn_faster", lambda: True)
-    monkeypatch.setattr(module, "MIN_SIZE", 0)
-    monkeypatch.setattr(module, "_MIN_SIZE_NO_GRAD", 0)
+    monkeypatch.setattr(table, "is_onednn_faster", lambda: True)
+    monkeypatch.setattr(table, "_MIN_PRODUCT_WITH_GRADIENTS", 0)
+    monkeypatch.setattr(table, "_MIN_PRODUCT", 0)
+
+
+def uses_onednn(x, weight):
+    return native("linear", x, weight) is not None
 
 
 def compute_float64(x, weight, bias, *, relu, gradient):
@@ -122,10 +129,10 @@ def test_only_plain_float32_tensors_on_a_cpu_use_onednn(eager):
 
 
 def test_small_products_and_other_processors_use_torch(monkeypatch):
-    monkeypatch.setattr(module, "is_onednn_faster", lambda: True)
+    monkeypatch.setattr(table, "is_onednn_faster", lambda: True)
     assert not uses_onednn(torch.randn(7, 13), torch.randn(5, 13))
     assert uses_onednn(torch.randn(4096, 64), torch.randn(64, 64))
-    monkeypatch.setattr(module, "is_onednn_faster", lambda: False)
+    monkeypatch.setattr(table, "is_onednn_faster", lambda: False)
     x, weight, bias = torch.randn(4096, 64), torch.randn(64, 64), torch.randn(64)
     assert not uses_onednn(x, weight)
     assert torch.equal(linear(x, weight, bias), functional.linear(x, weight, bias))
@@ -133,17 +140,17 @@ def test_small_products_and_other_processors_use_torch(monkeypatch):
 
 @pytest.mark.parametrize("vendor", ["Intel", "AMD"])
 def test_onednn_is_used_on_processors_whose_lanes_mkl_leaves_unused(monkeypatch, vendor):
-    monkeypatch.setattr(module, "_cpu_vendor", lambda: vendor)
-    monkeypatch.setattr(module, "onednn_operators", lambda: (None, None))
+    monkeypatch.setattr(onednn, "_cpu_vendor", lambda: vendor)
+    monkeypatch.setattr(onednn, "onednn_operators", lambda: (None, None))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    assert module.is_onednn_faster.__wrapped__() == (vendor == "AMD")
+    assert onednn.is_onednn_faster.__wrapped__() == (vendor == "AMD")
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    assert not module.is_onednn_faster.__wrapped__()
+    assert not onednn.is_onednn_faster.__wrapped__()
 
 
 def test_torch_without_onednn_operators_uses_its_own_products(monkeypatch):
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert module.onednn_operators.__wrapped__() is None
+    assert onednn.onednn_operators.__wrapped__() is None
 
 
 def test_weights_of_torchs_linear_load():
@@ -155,7 +162,7 @@ def test_weights_of_torchs_linear_load():
 
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_fused_layers_equal_separate_ones(monkeypatch, has_bias):
-    monkeypatch.setattr(module, "MIN_SIZE", 0)
+    monkeypatch.setattr(module, "_MIN_FUSED_SIZE", 0)
     maps = [Linear(13, size, bias=has_bias) for size in (5, 7, 2)]
     x = torch.randn(3, 11, 13, requires_grad=True)
     leaves = [x, *(p for part in maps for p in part.parameters())]

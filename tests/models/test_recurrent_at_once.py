@@ -11,9 +11,9 @@ from regard.attention.masks import Padded, Unpadded
 from regard.layers.recurrent.cells import GRUCell
 from regard.look.hooks import record_weights
 from regard.models.config import RecurrentConfig
-from regard.models.cores import recurrent_decoder
 from regard.models.cores.recurrent import RecurrentCore
 from regard.ops.additive import MAX_EXP_INPUT
+from regard.ops.dispatch import find
 from regard.trace import subscribe
 
 WIDTH, HIDDEN, STEPS, TIME, LENGTHS = 3, 10, 5, 7, (4, 7, 0, 1)
@@ -40,13 +40,14 @@ def make_targets() -> Tensor:
 def runs(monkeypatch) -> list[int]:
     """List that grows by one at each compiled run of a decoder."""
     counted: list[int] = []
-    decode = recurrent_decoder.decode
+    implementation = find("gru_decode")
+    decode = implementation.run
 
     def counting(*inputs):
         counted.append(1)
         return decode(*inputs)
 
-    monkeypatch.setattr(recurrent_decoder, "decode", counting)
+    monkeypatch.setitem(vars(implementation), "run", counting)
     return counted
 
 

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.layers.recurrent import encoder as recurrent_encoder
 from regard.layers.recurrent.cells import GRUCell
 from regard.layers.recurrent.encoder import RecurrentEncoder
-from regard.ops import gru
+from regard.native import table
+from regard.native.gru import autograd as gru
 from regard.ops.additive import MAX_EXP_INPUT
-from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory, decode
+from regard.ops.dispatch import find
+from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory
 
 INPUT, HIDDEN, TIME, LENGTHS = 5, 24, 7, (4, 7, 0, 1, 5)
 FULL = (4, 7, 2, 1, 5)
@@ -47,21 +48,21 @@ def assert_close(ours: list[Tensor], expected: list[Tensor], tolerance: float = 
         assert (x - theirs).abs().max() <= tolerance * (1 + theirs.abs().max())
 
 
-def disable_compiled(monkeypatch: pytest.MonkeyPatch, *modules) -> None:
+def disable_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable the compiled path, leaving the reference."""
-    for module in modules:
-        monkeypatch.setattr(module, "is_supported", lambda *_: False)
+    monkeypatch.setattr(table, "_accepts_gru", lambda *_: False)
 
 
 @pytest.mark.parametrize(("layers", "directions"), [(1, 1), (1, 2), (3, 1), (2, 2)])
 def test_encoder_equals_torch(layers, directions, monkeypatch):
     encoder, items = make_encoder(layers=layers, directions=directions), torch.randn(len(LENGTHS), TIME, INPUT)
     calls = []
-    encode = gru.encode
-    monkeypatch.setattr(recurrent_encoder, "encode", lambda *inputs: calls.append(1) or encode(*inputs))
+    implementation = find("gru_encode")
+    encode = implementation.run
+    monkeypatch.setitem(vars(implementation), "run", lambda *inputs: calls.append(1) or encode(*inputs))
     ours = run_encoder(encoder, items, FULL)
     assert len(calls) == layers
-    disable_compiled(monkeypatch, recurrent_encoder)
+    disable_compiled(monkeypatch)
     assert_close(ours, run_encoder(encoder, items, FULL))
     assert len(calls) == layers
 
@@ -70,7 +71,7 @@ def test_encoder_in_half_precision_is_as_accurate_as_its_products(monkeypatch):
     encoder, items = make_encoder(), torch.randn(len(LENGTHS), TIME, INPUT)
     with torch.autocast("cpu", torch.bfloat16):
         ours = run_encoder(encoder, items, FULL)
-    disable_compiled(monkeypatch, recurrent_encoder)
+    disable_compiled(monkeypatch)
     assert_close(ours, run_encoder(encoder, items, FULL), tolerance=0.03)
 
 
@@ -116,9 +117,10 @@ class DecoderInputs:
     def run_compiled(self) -> tuple[Tensor, Tensor] | None:
         state, bias, context = self.cell.state_weight, self.cell.state_bias, self.cell.context_weight
         assert context is not None
-        weights = GRUWeights(state, bias, context), ReadWeights(self.query, self.v)
+        cell = GRUWeights(self.cell.input_weight, self.cell.bias, state, bias, context)
         projected, hidden, read, keys, values = self.tensors
-        return decode(projected, GRUDecoderState(hidden, read), SourceMemory(keys, values, self.lengths), *weights)
+        memory, weights = SourceMemory(keys, values, self.lengths), ReadWeights(self.query, self.v)
+        return gru.decode(projected, GRUDecoderState(hidden, read), memory, cell, weights)
 
     def run_reference(self) -> tuple[Tensor, Tensor]:
         """Compute the formulas step by step."""

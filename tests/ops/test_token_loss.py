@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.nn import functional
 
+from regard.native import linear as onednn
+from regard.native import table
 from regard.native import token_loss as native_loss
-from regard.ops import linear as linear_ops
 from regard.ops import token_loss as loss_ops
 from regard.ops.token_loss import token_loss
 from tests.helpers import close
@@ -72,11 +73,11 @@ def test_float32_loss_matches_float64_with_any_product(monkeypatch, smoothing, v
     expected = functional.cross_entropy(logits, target, label_smoothing=smoothing, reduction="sum")
     gradients = torch.autograd.grad(expected, wide)
     for fast in (False, True):
-        if fast and linear_ops.onednn_operators() is None:
+        if fast and onednn.onednn_operators() is None:
             continue
-        monkeypatch.setattr(linear_ops, "is_onednn_faster", lambda fast=fast: fast)
-        monkeypatch.setattr(linear_ops, "_MIN_SIZE_NO_GRAD", 0)
-        monkeypatch.setattr(linear_ops, "MIN_SIZE", 0)
+        monkeypatch.setattr(table, "is_onednn_faster", lambda fast=fast: fast)
+        monkeypatch.setattr(table, "_MIN_PRODUCT", 0)
+        monkeypatch.setattr(table, "_MIN_PRODUCT_WITH_GRADIENTS", 0)
         loss = token_loss(hidden, weight, None, target, smoothing=smoothing)
         assert abs(loss.total.double() / expected - 1) < 1e-5
         for ours, theirs in zip(torch.autograd.grad(loss.total, (hidden, weight)), gradients, strict=True):

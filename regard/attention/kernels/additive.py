@@ -21,6 +21,7 @@ from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels.half import with_wide_scores
 from regard.attention.scores import TanhSum
 from regard.compat.torch import version_of
+from regard.ops import additive
 from regard.ops.additive import MAX_EXP_INPUT, additive_read, is_step
 
 
@@ -35,9 +36,7 @@ def refusal(inputs: AttentionInputs) -> str | None:
         return f"beta of shape {tuple(beta.shape)} differs between queries"
     if inputs.num_axes > 4:
         return f"the read has {inputs.num_axes - 2} leading axes, more than batch and head"
-    if inputs.query.device.type not in ("cpu", "cuda"):
-        return f"device {inputs.query.device.type} is not supported"
-    return None
+    return additive.refusal(inputs.query.device.type)
 
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:

@@ -17,14 +17,13 @@ Source: lectures, B; bahdanau2015, section 3.2 (both directions).
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention.masks import Padded
+from regard.compat.torch import has_no_hooks
 from regard.layers.recurrent.cells import CELLS, CellState, orthogonal_gates_, xavier_gates_
-from regard.ops.gru import encode, has_no_hooks, is_supported
-from regard.ops.linear import linear
+from regard.ops.gru import DirectionWeights, encode
 
 _RUNS = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
@@ -75,8 +74,9 @@ class RecurrentEncoder(nn.Module):
 
     def forward(self, source: Padded) -> EncodedSource:
         """Return the states at all items and the final states of all layers."""
-        if self._is_compiled_for(source):
-            return self._run_compiled(source)
+        encoded = self._at_once(source)
+        if encoded is not None:
+            return encoded
         # Packing rejects empty rows: they get one item, whose state is zeroed below and masked in reads.
         lengths = source.lengths.clamp(min=1).cpu()
         packed = pack_padded_sequence(source.items, lengths, batch_first=True, enforce_sorted=False)
@@ -87,33 +87,17 @@ class RecurrentEncoder(nn.Module):
         parts = [part.masked_fill(empty, 0.0) for part in parts]
         return EncodedSource(states, tuple(zip(*(part.unbind(0) for part in parts), strict=True)))
 
-    def _is_compiled_for(self, source: Padded) -> bool:
-        """Return True if the compiled gru of regard.ops.gru can train on this source."""
-        run = self.rnn
-        return (
-            type(run) is nn.GRU
-            and torch.is_grad_enabled()
-            and has_no_hooks(run)
-            and source.lengths.device.type == "cpu"
-            and is_supported(source.items, *run.parameters())
-            and (source.items.requires_grad or any(weight.requires_grad for weight in run.parameters()))
-        )
-
-    def _run_compiled(self, source: Padded) -> EncodedSource:
-        """Return the same as `forward` from one compiled function per layer."""
-        items, finals = source.items.transpose(0, 1).contiguous(), []
-        for layer in range(self.layers):
-            names = [f"_l{layer}" + reverse for reverse in ("", "_reverse")[: self.directions]]
-            parts = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
-            of_item, item_bias, of_state, state_bias = (
-                [getattr(self.rnn, part + name) for name in names] for part in parts
-            )
-            if layer:
-                items = nn.functional.dropout(items, self.rnn.dropout, self.training)
-            projected = linear(items, torch.cat(of_item), torch.cat(item_bias))
-            items, ends = encode(projected, source.lengths, of_state, state_bias)
-            finals.append((ends.transpose(0, 1).flatten(1),))
-        return EncodedSource(items.transpose(0, 1), tuple(finals))
+    def _at_once(self, source: Padded) -> EncodedSource | None:
+        """Return the same as `forward` by the faster operation for all steps of a gru, or None if it does not apply."""
+        rnn = self.rnn
+        if type(rnn) is not nn.GRU or not has_no_hooks(rnn):
+            return None
+        names = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
+        ends = [f"_l{layer}{end}" for layer in range(self.layers) for end in ("", "_reverse")[: self.directions]]
+        weights = [DirectionWeights(*(getattr(rnn, name + end) for name in names)) for end in ends]
+        layers = [weights[first : first + self.directions] for first in range(0, len(weights), self.directions)]
+        encoded = encode(source.items, source.lengths, layers, dropout=rnn.dropout, training=self.training)
+        return None if encoded is None else EncodedSource(encoded[0], tuple((final,) for final in encoded[1]))
 
     def _merge_directions(self, ends: Tensor) -> Tensor:
         """Return final states (layers * directions, batch, hidden / directions) as (layers, batch, hidden)."""

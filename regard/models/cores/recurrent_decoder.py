@@ -35,6 +35,7 @@ from regard.attention.choices import Choice, Soft
 from regard.attention.masks import Padded, Padding
 from regard.attention.memory import Memory
 from regard.attention.scores import Additive, Concat, Cosine, Dot, General, Location, ScaledDot, Score
+from regard.compat.torch import has_no_hooks
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.layers.read import Read
@@ -43,7 +44,7 @@ from regard.layers.recurrent.encoder import EncodedSource
 from regard.layers.recurrent.self_attentive import Past, SelfAttentiveCell
 from regard.models.config import RecurrentConfig, SelfAttentiveConfig
 from regard.models.cores.core import Core
-from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory, decode, has_no_hooks, is_supported
+from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory, decode
 from regard.trace import is_traced
 
 AnyCell = Cell | SelfAttentiveCell
@@ -161,9 +162,9 @@ class RecurrentDecoderCore(Core, ABC):
         self, targets: Float[Tensor, "batch target model"], state: RecurrentDecoderState
     ) -> Float[Tensor, "batch target model"]:
         """Return hidden states of all targets; input and output projections are one product each, outside the loop."""
-        compiled = self._run_compiled(targets, state)
-        if compiled is not None:  # time-major
-            return self._read_out(compiled, targets.transpose(0, 1)).transpose(0, 1)
+        outputs_at_once = self._at_once(targets, state)
+        if outputs_at_once is not None:  # time-major
+            return self._read_out(outputs_at_once, targets.transpose(0, 1)).transpose(0, 1)
         outputs = []
         for projected in self._decoder[0].project(targets).unbind(1):
             state = self._advance(projected, state)
@@ -177,8 +178,8 @@ class RecurrentDecoderCore(Core, ABC):
         state = self._advance(self._decoder[0].project(target), state)
         return self._read_out((_output(state),), target), state
 
-    def _run_compiled(self, targets: Tensor, state: RecurrentDecoderState) -> tuple[Tensor, ...] | None:
-        """Return [s_j; c_j] (target, batch, ...) from one compiled run, or None where that is not supported."""
+    def _at_once(self, targets: Tensor, state: RecurrentDecoderState) -> tuple[Tensor, ...] | None:
+        """Return [s_j; c_j] (target, batch, ...) at once, or None if the operation does not apply."""
         cell, read, memory, context = self.cells[0], self.read, state.memory, state.context
         if type(cell) is not GRUCell or read is None or memory is None or context is None:
             return None
@@ -193,13 +194,8 @@ class RecurrentDecoderCore(Core, ABC):
         if not is_padding or is_traced() or not has_no_hooks(cell, read):
             return None
         before, source = GRUDecoderState(state.cells[0][0], context), SourceMemory(memory.keys, memory.values, lengths)
-        gru = GRUWeights(cell.state_weight, cell.state_bias, weight)
-        additive = ReadWeights(score.query_weight, score.v)
-        fits = len(targets) == rows == len(before.state) and lengths.shape == (rows,)
-        if not fits or not is_supported(targets, *before, *source[:2], *gru, *additive):
-            return None
-        projected = cell.project(targets.transpose(0, 1).contiguous())
-        return decode(projected, before, source, gru, additive)
+        gru = GRUWeights(cell.input_weight, cell.bias, cell.state_weight, cell.state_bias, weight)
+        return decode(targets, before, source, gru, ReadWeights(score.query_weight, score.v))
 
     @property
     def _decoder(self) -> list[AnyCell]:

@@ -1,11 +1,6 @@
-"""Residual sum, dropout and layer norm in one pass over memory, for training on a CPU.
+"""Dropout, residual sum and layer norm with their gradients, by the loops beside this file.
 
-    add_dropout         x + dropout(f)
-    add_dropout_norm    LayerNorm(x + dropout(f))
-
-Neither the sum nor the dropout mask is stored; backward recomputes both.
-
-Source: ba2016 (layer norm); srivastava2014 (dropout).
+Neither the sum nor the dropout mask is stored; backward recomputes both. Gradients of gradients are torch's own.
 """
 
 from typing import Any
@@ -13,29 +8,42 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.ops.bfloat16 import is_bfloat16_autocast
-from regard.ops.dispatch import native
-from regard.ops.dropout import drop
+from regard.native.dropout import loops
+from regard.ops.bfloat16 import attach_bfloat16, is_bfloat16_autocast
 
 
-def add_dropout(x: Tensor, f: Tensor, *, seed: int, threshold: int) -> Tensor:
-    """Return x + dropout(f). The seed and the threshold are those of `regard.ops.dropout`."""
-    return _AddDropout.apply(x, f, seed, threshold)
+def drop(x: Tensor, seed: int, threshold: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Return x with the elements dropped that the seed selects, as `dtype`: float32 or bfloat16."""
+    return _Drop.apply(x, seed, threshold, x.dtype if dtype is None else dtype)
 
 
-def add_dropout_norm(
-    x: Tensor, f: Tensor, weight: Tensor, bias: Tensor, *, epsilon: float, seed: int, threshold: int
-) -> tuple[Tensor, Tensor | None]:
-    """Return LayerNorm(x + dropout(f)), and under bfloat16 autocast a bfloat16 copy of it. Threshold 0: no dropout."""
-    return _AddDropoutNorm.apply(x, f, weight, bias, (epsilon, seed, threshold))
+def add_drop(x: Tensor, f: Tensor, seed: int, threshold: int) -> Tensor:
+    """Return x + dropout(f)."""
+    return _AddDrop.apply(x, f, seed, threshold)
 
 
-class _AddDropout(torch.autograd.Function):
-    """x + dropout(f)."""
+def add_drop_norm(
+    x: Tensor, f: Tensor, weight: Tensor, bias: Tensor, epsilon: float, seed: int, threshold: int
+) -> Tensor:
+    """Return LayerNorm(x + dropout(f)), under bfloat16 autocast with a bfloat16 copy. Threshold 0: no dropout."""
+    out, rounded = _AddDropNorm.apply(x, f, weight, bias, (epsilon, seed, threshold))
+    return out if rounded is None else attach_bfloat16(out, rounded)
+
+
+class _Drop(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, seed: int, threshold: int, dtype: torch.dtype) -> Tensor:
+        ctx.arguments = seed, threshold, x.dtype
+        return loops.drop(x.contiguous(), seed, threshold, dtype)
 
     @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        return drop(gradient, *ctx.arguments), None, None, None
+
+
+class _AddDrop(torch.autograd.Function):
+    @staticmethod
     def forward(ctx, x: Tensor, f: Tensor, seed: int, threshold: int) -> Tensor:
-        loops = native("add_norm")
         ctx.dropout = seed, threshold, f.dtype
         return loops.add(x.contiguous(), f.contiguous(), seed, threshold)
 
@@ -45,12 +53,9 @@ class _AddDropout(torch.autograd.Function):
         return gradient if to_x else None, drop(gradient, *ctx.dropout) if to_f else None, None, None
 
 
-class _AddDropoutNorm(torch.autograd.Function):
-    """LayerNorm(x + dropout(f)), with a bfloat16 copy under bfloat16 autocast."""
-
+class _AddDropNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, f: Tensor, *norm: Any) -> tuple[Tensor, Tensor | None]:
-        loops = native("add_norm")
         weight, bias, rest = norm
         x, f = x.contiguous(), f.contiguous()
         out, stats, rounded = loops.add_norm(x, f, weight, bias, *rest, with_bfloat16=is_bfloat16_autocast())
@@ -61,7 +66,6 @@ class _AddDropoutNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient: Tensor | None, of_rounded: Tensor | None) -> tuple[Tensor | None, ...]:
-        loops = native("add_norm")
         x, f, weight, bias, stats = ctx.saved_tensors
         epsilon, seed, threshold = ctx.rest
         if torch.is_grad_enabled():  # gradients of gradients: by torch's own operators
@@ -73,11 +77,9 @@ class _AddDropoutNorm(torch.autograd.Function):
             )
             inputs = [t for t in (x, f, weight, bias) if t.requires_grad]
             of_inputs = iter(torch.autograd.grad(out, inputs, gradient, create_graph=True))
-            gradients = tuple(next(of_inputs) if t.requires_grad else None for t in (x, f, weight, bias))
-        else:
-            of_outputs = _contiguous(gradient), _contiguous(of_rounded)
-            gradients = loops.add_norm_gradients(of_outputs, x, f, weight, stats, seed, threshold)
-        return *gradients, None
+            return *(next(of_inputs) if t.requires_grad else None for t in (x, f, weight, bias)), None
+        of_outputs = _contiguous(gradient), _contiguous(of_rounded)
+        return *loops.add_norm_gradients(of_outputs, x, f, weight, stats, seed, threshold), None
 
 
 def _contiguous(gradient: Tensor | None) -> Tensor | None:

@@ -1,0 +1,331 @@
+"""A GRU over a whole sequence as one autograd function: an encoder layer, and a decoder with additive attention.
+
+A step is one product per weight and one compiled pass over its gates (regard.native.gru.cells) or its read
+(regard.native.gru.read); the gradients of the weights are one product over all steps after the loop. Tensors are
+time-major, so that each step is contiguous.
+
+Products are float32 (regard.ops.linear) or, under autocast, bfloat16, to which weights are cast once; states, gates and
+reads are float32 throughout.
+
+Source: bahdanau2015, appendix A; appleyard2016 (products of all steps in one).
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from regard.native.gru import cells
+from regard.native.gru import read as reads
+from regard.ops.additive import MAX_EXP_INPUT
+from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory, product_dtype
+from regard.ops.linear import linear
+
+
+def encode(
+    projected: Float[Tensor, "source batch directions_gates_hidden"],
+    lengths: Int[Tensor, " batch"],
+    weights: list[Float[Tensor, "gates_hidden hidden"]],
+    biases: list[Float[Tensor, " gates_hidden"]],
+) -> tuple[Float[Tensor, "source batch directions_hidden"], Float[Tensor, "directions batch hidden"]]:
+    """Return the states of a layer, zeros after the end of a row, and the final state of each direction.
+
+    projected: p of all directions, concatenated; the second direction runs backward. weights, biases: B and b' of each.
+    """
+    return _EncoderLayer.apply(projected, lengths, product_dtype(), *weights, *biases)
+
+
+def decode(
+    projected: Float[Tensor, "target batch gates_hidden"],
+    before: GRUDecoderState,
+    source: SourceMemory,
+    cell: GRUWeights,
+    read: ReadWeights,
+) -> tuple[Float[Tensor, "target batch hidden"], Float[Tensor, "target batch value_dim"]] | None:
+    """Return s_t and c_t of all steps.
+
+    None if some |key| exceeds `MAX_EXP_INPUT` or is NaN, which the loops do not support.
+    """
+    wide = source.keys.detach().float()
+    if not wide.abs().max() <= MAX_EXP_INPUT:  # also True for NaN
+        return None
+    lengths = source.lengths.clamp(max=wide.shape[1]).contiguous()
+    weights = cell.state, cell.state_bias, cell.context
+    constants = _Constants((2 * wide).exp_(), lengths, product_dtype())
+    return _Decoder.apply(constants, projected, *before, source.keys, source.values, *weights, *read)
+
+
+def _empty_low(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+    """Allocate states in the dtype of products, or return None if that is float32."""
+    return None if dtype == torch.float32 else torch.empty(shape, dtype=dtype)
+
+
+def _weight_gradient(gradients: Tensor, items: Tensor) -> Tensor:
+    """Return the sum over all rows of gradient item^T: (steps, rows, out) and (steps, rows, in) give (out, in)."""
+    gradients, items = gradients.flatten(0, 1), items.flatten(0, 1)
+    if gradients.dtype == torch.float32:  # the narrower one is transposed
+        return linear(items.t().contiguous(), gradients.t()).t()
+    return (gradients.t() @ items).float()
+
+
+class _EncoderLayer(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, projected: Tensor, lengths: Tensor, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast("cpu", enabled=False):
+            directions = len(weights) // 2
+            steps, rows, _ = projected.shape
+            hidden = weights[0].shape[1]
+            projected, lengths = projected.to(dtype).contiguous(), lengths.contiguous()
+            recurrent_weights = [weight.to(dtype).contiguous() for weight in weights[:directions]]
+            biases = [bias.to(dtype) for bias in weights[directions:]]
+            states = torch.empty(directions, steps + 1, rows, hidden, dtype=torch.float32)
+            low = _empty_low(tuple(states.shape), dtype)
+            gates = torch.empty(directions, steps, rows, 4 * hidden, dtype=torch.float32)
+            out = torch.empty(steps, rows, directions * hidden, dtype=torch.float32)
+            product_states = states if low is None else low
+            for direction in range(directions):
+                begin, order = _schedule(direction, steps)
+                product_states[direction, begin] = 0
+                states[direction, begin] = 0
+                columns = slice(direction * hidden, (direction + 1) * hidden)
+                inputs = slice(3 * direction * hidden, 3 * (direction + 1) * hidden)
+                for t, before, after in order:
+                    cells.gru(
+                        projected[t, :, inputs],
+                        None,
+                        linear(product_states[direction, before], recurrent_weights[direction], biases[direction]),
+                        states[direction, before],
+                        gates=gates[direction, t],
+                        new_state=states[direction, after],
+                        low=None if low is None else low[direction, after],
+                        out=out[t, :, columns],
+                        lengths=lengths,
+                        time=t,
+                    )
+            ends = torch.stack([states[d, 0 if d else steps] for d in range(directions)])
+        ctx.save_for_backward(lengths, states, gates, product_states, *recurrent_weights)
+        ctx.dtype = dtype
+        return out, ends
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_out: Tensor, grad_ends: Tensor) -> tuple[Tensor | None, ...]:
+        lengths, states, gates, product_states, *recurrent_weights = ctx.saved_tensors
+        directions, steps, rows, _ = gates.shape
+        hidden = states.shape[3]
+        with torch.autocast("cpu", enabled=False):
+            grad_out = grad_out.contiguous()
+            grad_input = torch.empty(steps, rows, 3 * directions * hidden, dtype=ctx.dtype)
+            grad_recurrent = torch.empty(directions, steps, rows, 3 * hidden, dtype=ctx.dtype)
+            for direction in range(directions):
+                _, order = _schedule(direction, steps)
+                carry, extra = grad_ends[direction].clone(memory_format=torch.contiguous_format), None
+                columns = slice(direction * hidden, (direction + 1) * hidden)
+                inputs = slice(3 * direction * hidden, 3 * (direction + 1) * hidden)
+                weight_t = recurrent_weights[direction].t()
+                for t, before, _ in reversed(order):
+                    cells.gru_gradients(
+                        grad_out[t, :, columns],
+                        extra,
+                        carry,
+                        gates[direction, t],
+                        states[direction, before],
+                        grad_input=grad_input[t, :, inputs],
+                        grad_recurrent=grad_recurrent[direction, t],
+                        lengths=lengths,
+                        time=t,
+                    )
+                    extra = linear(grad_recurrent[direction, t], weight_t) if t != order[0][0] else None
+            previous_states = [product_states[d, 1:] if d else product_states[d, :steps] for d in range(directions)]
+            grad_weights = [_weight_gradient(grad_recurrent[d], previous_states[d]) for d in range(directions)]
+            grad_biases = [grad_recurrent[d].sum((0, 1), dtype=torch.float32) for d in range(directions)]
+        return grad_input, None, None, *grad_weights, *grad_biases
+
+
+def _schedule(direction: int, steps: int) -> tuple[int, list[tuple[int, int, int]]]:
+    """Return the index of the initial state, and for each step the indices of its item, previous and next state."""
+    if direction == 0:
+        return 0, [(t, t, t + 1) for t in range(steps)]
+    return steps, [(t, t + 1, t) for t in reversed(range(steps))]
+
+
+class _Constants(NamedTuple):
+    """Arguments without gradient."""
+
+    exps: Tensor
+    lengths: Tensor
+    dtype: torch.dtype
+
+
+class _Decoder(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, constants: _Constants, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast("cpu", enabled=False):
+            product_states, product_contexts, saved = _decode(constants, *tensors)
+        ctx.save_for_backward(*saved)
+        ctx.types = [tensor.dtype for tensor in tensors]
+        ctx.set_materialize_grads(False)
+        return product_states[1:], product_contexts[1:]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_states: Tensor | None, grad_contexts: Tensor | None) -> tuple[Tensor | None, ...]:
+        if grad_states is None and grad_contexts is None:
+            return (None,) * (1 + len(ctx.types))
+        saved = _SavedForBackward(*ctx.saved_tensors)
+        with torch.autocast("cpu", enabled=False):
+            gradients = _decode_backward(
+                saved, *(None if x is None else x.float().contiguous() for x in (grad_states, grad_contexts))
+            )
+        return None, *(gradient.to(dtype) for gradient, dtype in zip(gradients, ctx.types, strict=True))
+
+
+class _SavedForBackward(NamedTuple):
+    """Tensors saved for backward, of all steps, including the state before the first step."""
+
+    states: Tensor
+    contexts: Tensor
+    product_states: Tensor
+    """States in the dtype of products."""
+    product_contexts: Tensor
+    gates: Tensor
+    exp_queries: Tensor
+    weights: Tensor
+    exps: Tensor
+    values: Tensor
+    v: Tensor
+    lengths: Tensor
+    weight: Tensor
+    """[B; W], in the dtype of products."""
+    product_context_weight: Tensor
+
+    @property
+    def memory(self) -> tuple[Tensor, ...]:
+        """Memory arguments of the loops."""
+        return self.exps, self.values, self.v, self.lengths
+
+
+def _decode(constants: _Constants, *tensors: Tensor) -> tuple[Tensor, Tensor, _SavedForBackward]:
+    """Return states and contexts in the dtype of products, including those before the first step, and saved tensors."""
+    projected, state, context, _, values, state_weight, state_bias, context_weight, query_weight, v = tensors
+    exps, lengths, dtype = constants
+    steps, rows, _ = projected.shape
+    hidden, dim, wide = state_weight.shape[1], query_weight.shape[0], values.shape[2]
+    projected, memory = projected.to(dtype).contiguous(), (exps, values.float().contiguous(), v.contiguous(), lengths)
+    weight = torch.cat((state_weight, query_weight)).to(dtype)
+    bias = torch.cat((state_bias.new_zeros(2 * hidden), state_bias, state_bias.new_zeros(dim))).to(dtype)
+    product_context_weight = context_weight.to(dtype).contiguous()
+    states, contexts = (
+        torch.empty(steps + 1, rows, hidden, dtype=torch.float32),
+        torch.empty(steps + 1, rows, wide, dtype=torch.float32),
+    )
+    low_states, low_contexts = (_empty_low(tuple(x.shape), dtype) for x in (states, contexts))
+    product_states = states if low_states is None else low_states
+    product_contexts = contexts if low_contexts is None else low_contexts
+    gates = torch.empty(steps, rows, 4 * hidden, dtype=torch.float32)
+    exp_queries, weights = (
+        torch.empty(steps, rows, dim, dtype=torch.float32),
+        torch.empty(steps, rows, exps.shape[1], dtype=torch.float32),
+    )
+    states[0], contexts[0], product_states[0], product_contexts[0] = state, context, state, context
+    recurrent = linear(product_states[0], weight, bias)
+    for t in range(steps):
+        cells.gru(
+            projected[t],
+            linear(product_contexts[t], product_context_weight),
+            recurrent,
+            states[t],
+            gates=gates[t],
+            new_state=states[t + 1],
+            low=None if low_states is None else low_states[t + 1],
+        )
+        recurrent = linear(product_states[t + 1], weight, bias)
+        reads.read(
+            recurrent[:, 3 * hidden :],
+            reads.ExponentialMemory(*memory),
+            exp_query=exp_queries[t],
+            weights=weights[t],
+            out=contexts[t + 1],
+            low=None if low_contexts is None else low_contexts[t + 1],
+        )
+    saved = _SavedForBackward(
+        states,
+        contexts,
+        product_states,
+        product_contexts,
+        gates,
+        exp_queries,
+        weights,
+        *memory,
+        weight,
+        product_context_weight,
+    )
+    return product_states, product_contexts, saved
+
+
+def _decode_backward(
+    saved: _SavedForBackward, grad_states: Tensor | None, grad_contexts: Tensor | None
+) -> tuple[Tensor, ...]:
+    """Return the gradients of the arguments of `_decode`, in order."""
+    steps, rows, _ = saved.exp_queries.shape
+    hidden, dtype, memory = (
+        saved.states.shape[2],
+        saved.product_states.dtype,
+        reads.ExponentialMemory(*saved.memory),
+    )
+    weight_t, context_weight_t = saved.weight.t(), saved.product_context_weight.t()
+    grad_input = torch.empty(steps, rows, 3 * hidden, dtype=dtype)
+    grad_recurrent = torch.empty(steps + 1, rows, saved.weight.shape[0], dtype=dtype)
+    grad_recurrent[steps, :, : 3 * hidden] = 0
+    grad_recurrent[0, :, 3 * hidden :] = 0
+    grad_scores, total_grad_contexts = (
+        torch.empty_like(saved.weights),
+        torch.empty(steps, *saved.contexts.shape[1:], dtype=torch.float32),
+    )
+    carry, extra = torch.zeros(rows, hidden, dtype=torch.float32), None
+    for t in reversed(range(steps)):
+        reads.read_gradients(
+            None if grad_contexts is None else grad_contexts[t],
+            extra,
+            memory,
+            exp_query=saved.exp_queries[t],
+            weights=saved.weights[t],
+            grad_scores=grad_scores[t],
+            grad_out=total_grad_contexts[t],
+            grad_query=grad_recurrent[t + 1, :, 3 * hidden :],
+        )
+        cells.gru_gradients(
+            None if grad_states is None else grad_states[t],
+            linear(grad_recurrent[t + 1], weight_t),
+            carry,
+            saved.gates[t],
+            saved.states[t],
+            grad_input=grad_input[t],
+            grad_recurrent=grad_recurrent[t],
+        )
+        extra = linear(grad_input[t], context_weight_t)
+    assert extra is not None
+    grad_state = carry.add_(linear(grad_recurrent[0], weight_t))
+    grad_keys, grad_values, grad_v = reads.memory_gradients(
+        saved.exp_queries, saved.weights, grad_scores, total_grad_contexts, memory
+    )
+    grad_weight, grad_context_weight = (
+        _weight_gradient(grad_recurrent, saved.product_states),
+        _weight_gradient(grad_input, saved.product_contexts[:steps]),
+    )
+    grad_bias = grad_recurrent[..., 2 * hidden : 3 * hidden].sum((0, 1), dtype=torch.float32)
+    grad_state_weight, grad_query_weight = grad_weight[: 3 * hidden], grad_weight[3 * hidden :]
+    return (
+        grad_input,
+        grad_state,
+        extra,
+        grad_keys,
+        grad_values,
+        grad_state_weight,
+        grad_bias,
+        grad_context_weight,
+        grad_query_weight,
+        grad_v,
+    )

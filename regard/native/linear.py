@@ -1,0 +1,91 @@
+"""Linear maps by oneDNN, forward and backward, on processors where it multiplies float32 faster than torch's default.
+
+    y = f(x W^T + b)        dx = dz W        dW = dz^T x        db = sum over rows of dz        dz = dy f'(y)
+
+torch multiplies float32 with MKL, which uses only half of the vector lanes of non-Intel processors. oneDNN, which torch
+ships for its compiler, uses all of them and is twice as fast at the same precision.
+"""
+
+import functools
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from regard.compat.torch import onednn_operators
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
+    """Return x W^T + b, or its positive part if `relu`."""
+    needs_grad = x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+    if torch.is_grad_enabled() and needs_grad:
+        return _Product.apply(x, weight, bias, relu)
+    return _multiply(x, weight, bias, relu=relu)
+
+
+@functools.cache
+def is_onednn_faster() -> bool:
+    """Return True if oneDNN multiplies float32 faster than torch's default: with AVX-512 on non-Intel processors."""
+    return (
+        onednn_operators() is not None
+        and torch.backends.cpu.get_cpu_capability() == "AVX512"
+        and _cpu_vendor() != "Intel"
+    )
+
+
+def _cpu_vendor() -> str:
+    """Return the vendor of the processor: AMD, or Intel if unknown."""
+    try:
+        cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        cpuinfo = ""
+    return "AMD" if "AuthenticAMD" in cpuinfo else "Intel"
+
+
+def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:
+    operators = onednn_operators()
+    assert operators is not None
+    return operators[0](x, weight, bias, "relu" if relu else "none", [], "")
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
+        out = _multiply(x, weight, bias, relu=relu)
+        ctx.relu = relu
+        ctx.save_for_backward(x, weight, bias, out if relu else None)
+        return out
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        x, weight, _, out = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        if torch.is_grad_enabled():  # gradients of gradients use torch's operators
+            return *_differentiable_gradients(gradient, x, weight, out, (needs_x, needs_weight, needs_bias)), None
+        if ctx.relu:
+            gradient = torch.ops.aten.threshold_backward(gradient, out, 0)
+        rows = gradient.reshape(-1, weight.shape[0]).contiguous()
+        grad_x = grad_weight = grad_bias = None
+        if needs_weight:
+            operators = onednn_operators()
+            assert operators is not None
+            items = x.reshape(-1, weight.shape[1]).to_mkldnn()
+            grad_weight, grad_bias = operators[1](rows.to_mkldnn(), items, weight, needs_bias)
+        elif needs_bias:
+            grad_bias = rows.sum(0)
+        if needs_x:
+            grad_x = _multiply(rows, weight.t(), None).view(x.shape)
+        return grad_x, grad_weight, grad_bias if needs_bias else None, None
+
+
+def _differentiable_gradients(
+    gradient: Tensor, x: Tensor, weight: Tensor, out: Tensor | None, needs: tuple[bool, bool, bool]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    if out is not None:
+        gradient = gradient * (out > 0)
+    rows, items = gradient.flatten(0, -2), x.flatten(0, -2)
+    return (
+        gradient @ weight if needs[0] else None,
+        rows.t() @ items if needs[1] else None,
+        rows.sum(0) if needs[2] else None,
+    )

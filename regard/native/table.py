@@ -1,0 +1,116 @@
+"""The table of compiled operations: for each, the inputs that it accepts, and where it is.
+
+`accepts` depends on the machine and on types, sizes and settings alone (see regard.ops.dispatch). This module imports
+neither numba nor Triton: they are loaded with the first operation that runs.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from regard.native.linear import is_onednn_faster
+from regard.ops.dispatch import Native
+from regard.ops.gru import product_dtype
+
+_MIN_PRODUCT_WITH_GRADIENTS = 6 << 20
+"""Number of multiplications from which a product with gradients is faster by oneDNN, call overhead included."""
+_MIN_PRODUCT = 1 << 21
+"""Number of multiplications from which a product without gradients is faster by oneDNN."""
+_VECTOR = 64
+"""Bytes of a row from which torch vectorizes a softmax; below, it takes 5 to 15 times as long as the loops."""
+_MIN_SOFTMAX = 1 << 14
+"""Number of elements from which a compiled softmax is faster, call overhead included."""
+
+
+def is_plain(*tensors: Tensor, dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)) -> bool:
+    """Return True if loops on a CPU can read these tensors: of these dtypes, not empty, without a subclass."""
+    return all(
+        type(tensor) in (Tensor, nn.Parameter)
+        and tensor.device.type == "cpu"
+        and tensor.dtype in dtypes
+        and tensor.layout == torch.strided
+        and tensor.numel() > 0
+        and tensor.dim() > 0
+        for tensor in tensors
+    )
+
+
+def _accepts_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, needs_grad: bool | None = None) -> bool:
+    """needs_grad: whether gradients are computed; by default, as these tensors and the grad mode say."""
+    size = x.numel() * weight.shape[0]
+    if x.dtype != torch.float32 or size < _MIN_PRODUCT:
+        return False
+    tensors = (x, weight) if bias is None else (x, weight, bias)
+    if needs_grad is None:
+        needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    return (
+        not (needs_grad and size < _MIN_PRODUCT_WITH_GRADIENTS)
+        and weight.dim() == 2
+        and x.shape[-1] == weight.shape[1]
+        and (weight.is_contiguous() or weight.t().is_contiguous())
+        and is_plain(*tensors, dtypes=(torch.float32,))
+        and not torch.is_autocast_enabled("cpu")
+        and is_onednn_faster()
+    )
+
+
+def _accepts_softmax(scores: Tensor) -> bool:
+    is_short = scores.shape[-1] * scores.element_size() < _VECTOR
+    return is_short and scores.numel() >= _MIN_SOFTMAX and is_plain(scores)
+
+
+def _accepts_add_dropout(x: Tensor, f: Tensor, *norm: Tensor | None) -> bool:
+    weights = [part for part in norm if part is not None]
+    return (
+        torch.is_grad_enabled()
+        and x.shape == f.shape
+        and len(weights) == len(norm)
+        and all(part.shape == x.shape[-1:] for part in weights)
+        and is_plain(f)
+        and is_plain(x, *weights, dtypes=(torch.float32,))
+    )
+
+
+def _accepts_gru(*tensors: Tensor) -> bool:
+    dtype = product_dtype()
+    return dtype in (torch.float32, torch.bfloat16) and is_plain(*tensors, dtypes=(torch.float32, dtype))
+
+
+def _accepts_gru_encode(lengths: Tensor, items: Tensor, *weights: Tensor) -> bool:
+    return (
+        torch.is_grad_enabled()
+        and lengths.device.type == "cpu"
+        and _accepts_gru(items, *weights)
+        and any(tensor.requires_grad for tensor in (items, *weights))
+    )
+
+
+def _accepts_gru_decode(
+    targets: Tensor, state: Tensor, context: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, *weights: Tensor
+) -> bool:
+    rows = keys.shape[0]
+    return (
+        len(targets) == rows == len(state)
+        and lengths.shape == (rows,)
+        and _accepts_gru(targets, state, context, keys, values, *weights)
+    )
+
+
+def _accepts_all(*_: Tensor) -> bool:
+    return True
+
+
+OPERATIONS = {
+    "linear": Native(_accepts_linear, "linear:linear", compiler=None),
+    "gru_encode": Native(_accepts_gru_encode, "gru.autograd:encode"),
+    "gru_decode": Native(_accepts_gru_decode, "gru.autograd:decode"),
+    "additive.cpu": Native(_accepts_all, "additive.cpu.call:forward"),
+    "additive.cpu.backward": Native(_accepts_all, "additive.cpu.call:backward"),
+    "additive.cuda": Native(_accepts_all, "additive.gpu.call:forward", compiler="triton"),
+    "additive.cuda.backward": Native(_accepts_all, "additive.gpu.call:backward", compiler="triton"),
+    "exponentiate_rows": Native(is_plain, "token_loss:exponentiate_rows"),
+    "accumulate": Native(is_plain, "token_loss:accumulate"),
+    "softmax": Native(_accepts_softmax, "softmax:softmax"),
+    "dropout": Native(is_plain, "dropout.autograd:drop"),
+    "add_dropout": Native(_accepts_add_dropout, "dropout.autograd:add_drop"),
+    "add_dropout_norm": Native(_accepts_add_dropout, "dropout.autograd:add_drop_norm"),
+}

@@ -12,17 +12,6 @@ from pathlib import Path
 
 import torch._dynamo  # noqa: F401  # what a run would import, loaded once
 
-import regard.cli.train
-import regard.recipes.boxes.recipe
-import regard.recipes.draw.recipe
-import regard.recipes.events.recipe
-import regard.recipes.images.recipe
-import regard.recipes.language.recipe
-import regard.recipes.reviews.recipe
-import regard.recipes.tags.recipe
-import regard.recipes.tracks.recipe
-import regard.recipes.training
-import regard.recipes.translate.recipe
 from regard.ops.dispatch import absence, find
 from tests.campaigns.campaign import Campaign, Outcome
 from tests.campaigns.child import command, judge

@@ -30,7 +30,7 @@ for _name in (
     "regard.engines.compiled.engine",
     *(
         f"regard.native.{name}"
-        for name in ("add_norm", "additive.cpu.call", "gru.cells", "gru.read", "rows", "token_loss")
+        for name in ("additive.cpu.call", "dropout.autograd", "gru.autograd", "softmax", "token_loss")
     ),
     *(f"regard.recipes.{name}.recipe" for name in ("draw", "images", "language", "reviews", "translate")),
     *(f"regard.cli.{name}" for name in ("evaluate", "look", "predict", "train")),

@@ -19,14 +19,14 @@ def drop(x: Tensor, seed: int, threshold: int, dtype: torch.dtype | None = None)
 
 def add_drop(x: Tensor, f: Tensor, seed: int, threshold: int) -> Tensor:
     """Return x + dropout(f)."""
-    return _AddDrop.apply(x, f, seed, threshold)
+    return _AddDropout.apply(x, f, seed, threshold)
 
 
 def add_drop_norm(
     x: Tensor, f: Tensor, weight: Tensor, bias: Tensor, epsilon: float, seed: int, threshold: int
 ) -> Tensor:
     """Return LayerNorm(x + dropout(f)), under bfloat16 autocast with a bfloat16 copy. Threshold 0: no dropout."""
-    out, rounded = _AddDropNorm.apply(x, f, weight, bias, (epsilon, seed, threshold))
+    out, rounded = _AddDropoutNorm.apply(x, f, weight, bias, (epsilon, seed, threshold))
     return out if rounded is None else attach_bfloat16(out, rounded)
 
 
@@ -41,7 +41,7 @@ class _Drop(torch.autograd.Function):
         return drop(gradient, *ctx.arguments), None, None, None
 
 
-class _AddDrop(torch.autograd.Function):
+class _AddDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, f: Tensor, seed: int, threshold: int) -> Tensor:
         ctx.dropout = seed, threshold, f.dtype
@@ -53,7 +53,7 @@ class _AddDrop(torch.autograd.Function):
         return gradient if to_x else None, drop(gradient, *ctx.dropout) if to_f else None, None, None
 
 
-class _AddDropNorm(torch.autograd.Function):
+class _AddDropoutNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, f: Tensor, *norm: Any) -> tuple[Tensor, Tensor | None]:
         weight, bias, rest = norm

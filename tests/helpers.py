@@ -1,7 +1,7 @@
-"""Comparison of tensors within the error bound of their dtype."""
+"""Comparison of tensors within the error bound of their dtype, and the parameters that have no gradient."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 """Maximum relative and absolute error of results computed in each dtype."""
@@ -16,3 +16,15 @@ def close(actual: Tensor, expected: Tensor) -> None:
     bound = max((BOUNDS[dtype] for dtype in floats), default=0.0)
     wide = [tensor.detach().double() if floats else tensor for tensor in (actual, expected)]
     torch.testing.assert_close(*wide, rtol=bound, atol=bound, check_device=False)
+
+
+def without_gradient(model: nn.Module) -> set[str]:
+    """Return the names of the parameters whose gradient is missing, or zero up to rounding in float64.
+
+    The gradient of a parameter that cancels, as a bias of all keys does in a softmax, is rounding noise: about
+    1e-17 of the largest gradient. The gradients of the others are at least 1e-8 of it.
+    """
+    gradients = {name: value.grad for name, value in model.named_parameters()}
+    sizes = {name: 0.0 if value is None else value.abs().max().item() for name, value in gradients.items()}
+    assert all(value is None or value.dtype == torch.float64 for value in gradients.values())
+    return {name for name, size in sizes.items() if size <= 1e-12 * max(sizes.values())}

@@ -12,10 +12,10 @@ from matplotlib.image import imread
 from regard.errors import UserError
 from regard.look.figures.alignment import weight_colors
 from regard.look.figures.chain import MAX_WORDS, Chain, plot_chain
+from tests.look.pictures import SVG, check_picture
 
 WORDS = ["$a_1$", "\u043c\u0430\u0440\u0442", "<b>&", " "]
 SHOWN = ["$a_1$", "\u043c\u0430\u0440\u0442", "<b>&", "\u2423"]
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def chain_of(words: list[str] = WORDS, **options) -> Chain:
@@ -32,7 +32,7 @@ def texts(path: Path) -> list[str]:
 def test_picture_is_written_in_the_format_of_its_name(tmp_path, suffix):
     path = tmp_path / f"chain{suffix}"
     assert plot_chain([chain_of(title="toy")], path) == path
-    assert path.stat().st_size > 2000
+    check_picture(path)
 
 
 def test_each_line_has_one_word_more(tmp_path):

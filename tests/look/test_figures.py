@@ -252,10 +252,15 @@ def test_an_image_without_boxes_is_shown_as_it_is(figures, tmp_path):
     assert "head 1" in " ".join(texts_of(capture(boxes(*BOXES)).plot(tmp_path / "cross.svg", kind="cross")))
 
 
-def test_gray_images_have_boxes_as_well(tmp_path):
+def test_gray_images_have_boxes_as_well(figures, tmp_path):
     sample_maps = boxes(*BOXES)
-    sample_maps.sample.pictures["image"] = Image(pixels=np.zeros((50, 100), np.uint8), boxes=BOXES)
+    pixels = np.arange(5000, dtype=np.uint8).reshape(50, 100)
+    sample_maps.sample.pictures["image"] = Image(pixels=pixels, boxes=BOXES)
     capture(sample_maps).plot(tmp_path / "x.png")
+    axes = figures[0].axes[0]
+    shown = axes.images[0].make_image(None, unsampled=True)[0]
+    assert (shown[..., :3] == pixels[..., None]).all()
+    assert len(axes.patches) == 2
 
 
 def test_events_are_spans_of_the_spectrogram(figures, tmp_path):

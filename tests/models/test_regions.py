@@ -1,6 +1,7 @@
 """Regions by hand: overlaps in one and two axes, refinement within bounds, and matching against every assignment."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -65,9 +66,12 @@ def test_more_targets_than_queries_leaves_some_unmatched():
     assert (rows.tolist(), queries.tolist(), targets.tolist()) == ([0], [0], [1])
 
 
-def test_nan_costs_do_not_raise():
-    rows, *_ = hungarian_matching(torch.full((1, 2, 2), float("nan")), torch.ones(1, 2, dtype=torch.bool))
-    assert len(rows) == 2
+def test_nan_costs_are_chosen_last():
+    cost = torch.tensor([[[math.nan, 2.0], [1.0, math.nan]], [[math.nan, math.nan]] * 2])
+    rows, queries, targets = hungarian_matching(cost, torch.ones(2, 2, dtype=torch.bool))
+    assert rows.tolist() == [0, 0, 1, 1]
+    assert list(zip(queries[:2].tolist(), targets[:2].tolist(), strict=True)) == [(0, 1), (1, 0)]
+    assert sorted(queries[2:].tolist()) == sorted(targets[2:].tolist()) == [0, 1]
 
 
 def test_nms_keeps_the_highest_score_of_overlapping_predictions():

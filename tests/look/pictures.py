@@ -1,0 +1,31 @@
+"""Files of figures: complete, of the format of their suffix, and not blank."""
+
+import re
+import zlib
+from io import BytesIO
+from pathlib import Path
+from xml.etree import ElementTree
+
+from matplotlib.image import imread
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def check_picture(path: Path) -> None:
+    """Fail unless the file is a whole picture with dark pixels (PNG) or with text (SVG, PDF)."""
+    content = path.read_bytes()
+    match path.suffix.lower():
+        case ".png":
+            dark = imread(BytesIO(content), format="png")[..., :3].max(-1) < 0.5
+            assert 0 < dark.mean() < 0.5
+        case ".svg":
+            root = ElementTree.fromstring(content)
+            assert root.tag == f"{SVG}svg"
+            assert any("".join(text.itertext()).strip() for text in root.iter(f"{SVG}text"))
+        case ".pdf":
+            assert content.startswith(b"%PDF-")
+            assert content.rstrip().endswith(b"%%EOF")
+            streams = re.findall(rb"/FlateDecode.*?stream\r?\n(.*?)\r?\nendstream", content, re.DOTALL)
+            assert any(re.search(rb"T[jJ]\b", zlib.decompressobj().decompress(stream)) for stream in streams)
+        case suffix:
+            raise AssertionError(suffix)

@@ -1,4 +1,4 @@
-"""Measured limits of this machine: speed of matrix products and memory bandwidth.
+"""Measured limits of this machine (speed of matrix products, memory bandwidth), and peak memory.
 
     products  GFLOP/s = 2 n^3 / seconds of the fastest product of two n x n matrices
     memory    GB/s    = bytes read (and written, by a copy) / seconds of the fastest pass
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from regard.bench.timing import time_calls
+from regard.bench.timing import synchronize, time_calls
 from regard.compat.torch import onednn_operators
 from regard.train.precision import has_native_bfloat16
 
@@ -27,8 +27,12 @@ _SMALLEST = 1 << 20
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-def measure_machine(device: torch.device, *, seconds: float) -> dict[str, Any]:
-    """Return the machine and its limits; `products_gflops` holds GFLOP/s by precision and implementation."""
+def measure_machine(device: torch.device, *, size: int, seconds: float) -> dict[str, Any]:
+    """Return the machine and its limits.
+
+    products_gflops holds GFLOP/s by precision and implementation; parameters_read_gb_s is the speed of reading `size`
+    bytes repeatedly, which stay in a cache if it is large enough.
+    """
     duration = min(seconds, 0.5)
     products = {name: _products(dtype, device, duration) for name, dtype in _DTYPES.items()}
     return {
@@ -39,7 +43,8 @@ def measure_machine(device: torch.device, *, seconds: float) -> dict[str, Any]:
         "products_gflops": products,
         "has_native_bfloat16": has_native_bfloat16(device),
         "memory_copy_gb_s": _copy_rate(device, duration),
-        "memory_read_gb_s": measure_read_rate(MEMORY_BYTES, device, seconds=duration),
+        "memory_read_gb_s": _read_rate(MEMORY_BYTES, device, duration),
+        "parameters_read_gb_s": _read_rate(max(size, _SMALLEST), device, duration),
     }
 
 
@@ -59,13 +64,6 @@ def peak_gflops(machine: dict[str, Any], precision: str) -> float:
     return max(machine["products_gflops"][precision].values())
 
 
-def measure_read_rate(size: int, device: torch.device, *, seconds: float) -> float:
-    """Return the GB/s of reading `size` bytes (at least 1 MiB) repeatedly: from a cache if they fit into one."""
-    numbers = torch.ones(max(size, _SMALLEST) // 4, device=device)
-    best = min(time_calls([numbers.sum], seconds=min(seconds, 0.5), device=device).seconds)
-    return numbers.nbytes / best / 1e9
-
-
 def processor_name(device: torch.device) -> str:
     """Return the model name of the processor."""
     if device.type == "cuda":
@@ -78,36 +76,55 @@ def processor_name(device: torch.device) -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
+def reset_peak_memory(device: torch.device) -> int | None:
+    """Reset the peak and return the memory in use in bytes, or None if the system does not report it.
+
+    It is the memory of this process on Linux, that of the tensors on CUDA.
+    """
+    synchronize(device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return torch.cuda.memory_allocated(device)
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return None
+    return _status("VmRSS")
+
+
+def peak_memory(device: torch.device) -> int | None:
+    """Return the peak memory in bytes since the last reset, or None if the system does not report it."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _status("VmHWM")
+
+
+def _status(name: str) -> int | None:
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
+
+
 def _products(dtype: torch.dtype, device: torch.device, seconds: float) -> dict[str, float]:
-    size = SIZE if dtype == torch.float32 or has_native_bfloat16(device) else min(SIZE, EMULATED_SIZE)
+    is_native = dtype == torch.float32 or has_native_bfloat16(device)
+    size = SIZE if is_native else min(SIZE, EMULATED_SIZE)
     left, right = torch.randn(2, size, size, device=device).to(dtype)
-    rates = {}
-    for name, product in _KINDS.items():
-        if name == "oneDNN" and not _has_onednn(dtype, device):
-            continue
-        best = min(time_calls([lambda product=product: product(left, right)], seconds=seconds, device=device).seconds)
-        rates[name] = 2 * size**3 / best / 1e9
-    return rates
+    kinds = {"torch.mm": lambda: torch.mm(left, right)}
+    if device.type == "cpu" and is_native and (onednn := onednn_operators()) is not None:
+        kinds["oneDNN"] = lambda: onednn[0](left, right, None, "none", [], "")
+    return {name: 2 * size**3 / _fastest(product, device, seconds) / 1e9 for name, product in kinds.items()}
 
 
-def _onednn(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    operators = onednn_operators()
-    assert operators is not None
-    return operators[0](left, right, None, "none", [], "")
-
-
-_KINDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {"torch.mm": torch.mm, "oneDNN": _onednn}
-"""Implementations of matrix products to measure."""
-
-
-def _has_onednn(dtype: torch.dtype, device: torch.device) -> bool:
-    if device.type != "cpu" or onednn_operators() is None:
-        return False
-    return dtype == torch.float32 or has_native_bfloat16(device)
+def _read_rate(size: int, device: torch.device, seconds: float) -> float:
+    numbers = torch.ones(size // 4, device=device)
+    return numbers.nbytes / _fastest(numbers.sum, device, seconds) / 1e9
 
 
 def _copy_rate(device: torch.device, seconds: float) -> float:
     source = torch.ones(MEMORY_BYTES // 4, device=device)
     target = torch.empty_like(source)
-    best = min(time_calls([lambda: target.copy_(source)], seconds=seconds, device=device).seconds)
-    return 2 * source.nbytes / best / 1e9
+    return 2 * source.nbytes / _fastest(lambda: target.copy_(source), device, seconds) / 1e9
+
+
+def _fastest(call: Callable[[], object], device: torch.device, seconds: float) -> float:
+    return min(time_calls([call], seconds=seconds, device=device).seconds)

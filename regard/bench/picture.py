@@ -21,7 +21,7 @@ def draw_shares(
 ) -> Path:
     """Write the chart as .png, .svg or .pdf.
 
-    panels: title and groups of each panel, in the form of the entry `where` of the report.
+    panels: title and groups of each panel, in the form of the entry `profile` of the results.
     Raises: UserError for another suffix, a missing folder, or an existing file (unless overwrite).
     """
     check_path(path, overwrite)

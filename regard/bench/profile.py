@@ -1,121 +1,159 @@
-"""Profiles of training and inference: torch's profiler, with operators grouped by regard.bench.groups.
+"""Table of torch.profiler: the time of operators, grouped by name, and their FLOPs by torch.utils.flop_counter.
 
-Parts of the model are marked only while the profiler runs. A backward operator belongs to its forward operator, which
-has the same sequence number in the profile.
+    share of a group = self time of its operators / wall time          self time: without nested operators
+    PYTHON           = wall time - sum of all self times               so that the shares add up to 100 %
 
-Profiling costs time for every operator. The total is therefore the time with the profiler divided by the usual ratio of
-the times with and without it. From each operator, the measured overhead of the operators nested in it is subtracted;
-small operators may still look slower than they are.
+    FLOPs: product of (m, k) and (k, n)                          2 m k n; convolutions as matrix products
+           attention of q queries to k keys, for each head       2 q k (d_key + d_value)
+           backward                                              two products for each forward
+
+No other FLOPs are counted, and no scores recomputed in the backward pass. Padding is computed, so it is counted. A
+fused operator of this package is counted as the plain operators that it replaces.
 """
 
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
 
 import torch
-from torch import nn
 from torch.autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from regard.bench.groups import METHODS, MODULES, SCOPE, GroupShare, Span, shares, subtract_overhead
 from regard.bench.timing import synchronize
 
-_TRIALS, _PAIRS = 300, 3
-_MEASURED = "ProfilerStep measured"
-_BACKWARD = "autograd::engine::evaluate_function"
+BATCHES, ENGINE = "batch construction", "decoding engine"
+"""Groups of ranges that the caller marks by `mark`: torch sees no operators in them."""
+PRODUCTS, OTHER, PYTHON = "matrix products", "other operators", "Python and compiled loops"
+
+_RANGE = "regard: "
+_GROUPS = {
+    "optimizer": r"^Optimizer|adam|sgd|foreach|AccumulateGrad|linalg_vector_norm",
+    "loss": r"^_ChunkedLoss|log_?softmax|nll_?loss|cross_entropy",
+    "attention": r"scaled_?dot_?product|flash|softmax|additive|^_Read|^_DirectRead|^_Backward",
+    "recurrent cells": r"^_Encode|^_Decode|gru|lstm|rnn",
+    "normalization": r"norm|^_AddDropout",
+    "dropout": r"^_Drop|dropout|bernoulli",
+    PRODUCTS: r"mm$|mmBackward|mv$|mvBackward|matmul|linear|conv|einsum|^_Product",
+    "embedding": r"embedding|index_add",
+    "activations": r"relu|gelu|silu|sigmoid|tanh|clamp_min|threshold",
+    "copies and memory": (
+        r"copy|clone|contiguous|::to$|cat$|stack|empty|zero|::ones|full|fill|::new_|index|select|slice|narrow|split|view|"
+        r"reshape|alias|transpose|::t$|flatten|expand|permute|squeeze|strided|detach|resize|repeat|unbind|pad|"
+        r"^item$|::item$|_local_scalar|lift|chunk|gather|scatter|^(T|Copy|Cat|Clone)\w*Backward"
+    ),
+}
+"""Regular expressions of the names of operators by group; the first one that matches counts."""
 
 
-class CallProfile(NamedTuple):
-    """Profile of a sequence of calls."""
-
-    shares: list[GroupShare]
-    seconds: float
-    """Time of all calls, without the overhead of the profiler."""
-    slowdown: float
-    """Ratio of the times with and without the profiler."""
-
-    def to_dict(self, count: int) -> dict[str, Any]:
-        """Return the profile of `count` calls, for reports."""
-        return {
-            "profile": [vars(share) for share in self.shares],
-            "profiled_calls": count,
-            "profiled_ms": 1e3 * self.seconds / count,
-            "profiler_slowdown": self.slowdown,
-        }
+def mark(name: str) -> record_function:
+    """Return a context whose time outside operators is a group of its own in the profile."""
+    return record_function(_RANGE + name)
 
 
-def profile_calls(calls: Sequence[Callable[[], object]], model: nn.Module, device: torch.device) -> CallProfile:
-    """Profile the calls."""
+def profile_calls(
+    calls: Sequence[Callable[[], object]], device: torch.device, *, flops: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """Profile the calls, after a warm-up; `flops` are those of all calls, by operator."""
+    alone = _seconds(calls, device)
     is_cpu = device.type == "cpu"
-    overhead = _measure_overhead(device)
-    ratios = []
-    for _ in range(_PAIRS):
-        alone = _seconds(calls, device)
-        with mark_modules(model), _profile(device) as profiler:
-            calls[0]()  # the first operators of each kind are slow to profile
-            with record_function(_MEASURED):
-                profiled = _seconds(calls, device)
-        ratios.append(profiled / alone)
-    events = _within(profiler.events() or [], _MEASURED)
-    spans = subtract_overhead(build_spans(events, on_device=not is_cpu), overhead if is_cpu else 0.0)
-    # Ratios of measurements next to each other in time, so that other load affects both, or only one pair.
-    slowdown = sorted(ratios)[_PAIRS // 2]
-    total = max(profiled / max(1.0, slowdown), sum(span.own for span in spans))
-    return CallProfile(shares(spans, total), total, slowdown)
+    activities = [ProfilerActivity.CPU, *([] if device.type != "cuda" else [ProfilerActivity.CUDA])]
+    with profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=1), acc_events=True) as profiler:
+        calls[0]()
+        profiler.step()
+        wall = _seconds(calls, device)
+    times = {
+        event.key: (event.count, 1e-6 * (event.self_cpu_time_total if is_cpu else event.self_device_time_total))
+        for event in profiler.key_averages()
+        if event.device_type == DeviceType.CPU
+    }
+    return {
+        "profile": tabulate(times, wall, flops or {}),
+        "profiled_calls": len(calls),
+        "profiled_ms": 1e3 * wall / len(calls),
+        "profiler_slowdown": wall / alone,
+    }
 
 
-def build_spans(events: Sequence[Any], *, on_device: bool = False) -> list[Span]:
-    """Build spans from the profiler's events, linked to their enclosing spans."""
-    events = [event for event in events if event.device_type == DeviceType.CPU]
-    own = "self_device_time_total" if on_device else "self_cpu_time_total"
-    spans = {id(event): Span(event.name, 1e-6 * max(0.0, getattr(event, own))) for event in events}
-    # Several events share a sequence number: the last to start created the autograd node.
-    forward: dict[int, Any] = {}
-    for event in sorted(events, key=lambda event: event.time_range.start):
-        if event.sequence_nr >= 0 and not _is_backward(event):
-            forward[event.sequence_nr] = event
-    for event in events:
-        parent = event.cpu_parent
-        if event.name.startswith(_BACKWARD):
-            parent = forward.get(event.sequence_nr, parent)
-        spans[id(event)].within = None if event.cpu_parent is None else spans.get(id(event.cpu_parent))
-        spans[id(event)].parent = None if parent is None else spans.get(id(parent))
-    return list(spans.values())
+def tabulate(times: Mapping[str, tuple[int, float]], wall: float, flops: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the groups, that with the most time first and PYTHON last.
+
+    times: number of calls and self time in seconds, by operator.
+    flops: FLOPs by operator.
+    """
+    operators: dict[str, list[dict[str, Any]]] = {}
+    for name, (count, seconds) in sorted(times.items(), key=lambda item: -item[1][1]):
+        if seconds > 0 and (group := group_of(name)) != PYTHON:
+            row = {"name": name.removeprefix(_RANGE), "calls": count, "seconds": seconds}
+            operators.setdefault(group, []).append(row)
+    sums = {group: sum(row["seconds"] for row in rows) for group, rows in operators.items()}
+    counted: Counter[str] = Counter()
+    for name, number in flops.items():
+        counted[group_of(name)] += number
+    # Clocks differ by microseconds, so that the rest may come out negative.
+    sums = dict(sorted(sums.items(), key=lambda item: -item[1])) | {PYTHON: max(0.0, wall - sum(sums.values()))}
+    whole = sum(sums.values()) or 1.0
+    return [
+        {
+            "group": group,
+            "seconds": seconds,
+            "percent": 100 * seconds / whole,
+            "flop": counted[group],
+            "operators": operators.get(group, []),
+        }
+        for group, seconds in sums.items()
+    ]
 
 
-@contextmanager
-def mark_modules(model: nn.Module) -> Iterator[None]:
-    """Mark the modules and methods of a model for the profiler."""
-    with ExitStack() as stack:
-        # By class: a module with its own forward would not take the fused paths that are to be measured.
-        for kind in {type(module) for module in model.modules()}:
-            group = MODULES.get(kind.__name__)
-            if group is not None:
-                stack.enter_context(_mark_class(kind, group))
-        for path, group in METHODS.items():
-            owner: Any = model
-            *above, name = path.split(".")
-            for part in above:
-                owner = getattr(owner, part, None)
-            if owner is not None and callable(getattr(owner, name, None)):
-                stack.enter_context(_mark_method(owner, name, group))
-        yield
+@lru_cache(maxsize=10_000)
+def group_of(name: str) -> str:
+    """Return the group of an operator; ranges that only enclose others belong to PYTHON."""
+    if name.startswith(_RANGE):
+        return name.removeprefix(_RANGE)
+    if name.startswith("ProfilerStep"):
+        return PYTHON
+    name = name.removeprefix("autograd::engine::evaluate_function: ")
+    return next((group for group, names in _GROUPS.items() if re.search(names, name, re.IGNORECASE)), OTHER)
 
 
-def with_scope(function: Callable[..., Any], group: str) -> Callable[..., Any]:
-    """Wrap a function in a profiler span of this group."""
-
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        with record_function(SCOPE + group):
-            return function(*args, **kwargs)
-
-    return wrapped
+def count_flops(call: Callable[[], object]) -> Counter[str]:
+    """Return the FLOPs of a call, forward and backward, by operator."""
+    with FlopCounterMode(display=False, custom_mapping=_formulas()) as counter:
+        call()
+    counts = counter.get_flop_counts().get("Global", {})
+    return Counter({str(operator).replace(".", "::", 1): number for operator, number in counts.items()})
 
 
-def _profile(device: torch.device) -> profile:
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-    return profile(activities=activities, acc_events=True)
+def _formulas() -> dict[Any, Callable[..., int]]:
+    """Return formulas of operators that torch's counter lacks or counts differently; they take shapes."""
+
+    def linear(items: Sequence[int], weight: Sequence[int], *_: Any, **__: Any) -> int:
+        return 2 * prod(items) * weight[0]  # items (*, k), weight (n, k)
+
+    def attention(query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any) -> int:
+        return sdpa_flop_count(query, key, value)
+
+    def attention_backward(_gradient: Sequence[int], *shapes: Any, **__: Any) -> int:
+        return 2 * sdpa_flop_count(*shapes[:3])
+
+    formulas: dict[str, Callable[..., int]] = {
+        "mkldnn::_linear_pointwise": linear,
+        "aten::mv": lambda matrix, *_, **__: 2 * prod(matrix),
+        "aten::addmv": lambda _bias, matrix, *_, **__: 2 * prod(matrix),
+        "aten::_scaled_dot_product_flash_attention_for_cpu": attention,
+    }
+    for kind in ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention"):
+        formulas[f"aten::_scaled_dot_product_{kind}_backward"] = attention_backward
+    found = {}
+    for name, formula in formulas.items():
+        namespace, _, operator = name.partition("::")
+        if hasattr(getattr(torch.ops, namespace), operator):  # in this version of torch
+            found[getattr(getattr(torch.ops, namespace), operator)] = formula
+    return found
 
 
 def _seconds(calls: Sequence[Callable[[], object]], device: torch.device) -> float:
@@ -125,54 +163,3 @@ def _seconds(calls: Sequence[Callable[[], object]], device: torch.device) -> flo
         call()
     synchronize(device)
     return time.perf_counter() - start
-
-
-def _measure_overhead(device: torch.device) -> float:
-    """Measure the profiler's overhead per operator in seconds, with a trivial operator."""
-    calls = [torch.ones(1).t] * _TRIALS
-    alone = min(_seconds(calls, device) for _ in range(3))
-    overheads = []
-    for _ in range(3):
-        with _profile(device) as profiler:
-            profiled = _seconds(calls, device)
-        overheads.append((profiled - alone) / max(1, len(profiler.events() or [])))
-    return max(0.0, min(overheads))
-
-
-def _within(events: Sequence[Any], name: str) -> list[Any]:
-    """Return the events that started during the event of this name."""
-    (interval,) = (event.time_range for event in events if event.name == name and event.device_type == DeviceType.CPU)
-    return [event for event in events if interval.start <= event.time_range.start < interval.end]
-
-
-def _is_backward(event: Any) -> bool:
-    while event is not None:
-        if event.name.startswith(_BACKWARD):
-            return True
-        event = event.cpu_parent
-    return False
-
-
-@contextmanager
-def _mark_class(kind: Any, group: str) -> Iterator[None]:
-    own, inherited = vars(kind).get("forward"), kind.forward
-    kind.forward = with_scope(inherited, group)
-    try:
-        yield
-    finally:
-        if own is None:
-            del kind.forward
-        else:
-            kind.forward = own
-
-
-@contextmanager
-def _mark_method(owner: Any, name: str, group: str) -> Iterator[None]:
-    if name in vars(owner):  # already replaced, for example by a counter
-        yield
-        return
-    setattr(owner, name, with_scope(getattr(owner, name), group))
-    try:
-        yield
-    finally:
-        delattr(owner, name)

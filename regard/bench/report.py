@@ -1,6 +1,5 @@
 """Text report of `regard bench`: tables, bars and suggestions."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from regard.system.terminal import table
@@ -10,7 +9,8 @@ _BAR = 24
 _MUCH = 40.0
 """Percentage of the time above which a group is worth a suggestion."""
 _FASTER = _CACHED = _SLOWER = 1.3
-_OTHER = "other operators"
+_NAMES = 2
+"""Number of operators shown for each group."""
 
 Results = dict[str, Any]
 Rows = list[list[str]]
@@ -24,8 +24,7 @@ def format_report(results: Results) -> str:
         _format_machine(results["machine"]),
         _format_training(results["training"]),
         _format_inference(results),
-        *(_format_shares(name, shares) for name, shares in panels(results)),
-        *_format_overhead(results),
+        *(_format_profile(name, profile) for name, profile in profiles(results)),
     ]
     suggestions = [f"  {hint}" for hint in hints(results)]
     if suggestions:
@@ -33,14 +32,14 @@ def format_report(results: Results) -> str:
     return "\n\n".join(parts)
 
 
-def panels(results: Results) -> list[tuple[str, list[Results]]]:
-    """Return the title and the groups of each profile."""
-    profiles = [("training", results["training"]["profile"])] if "profile" in results["training"] else []
-    several = len(results["inference"].get("profiles", ())) > 1
-    for profile in results["inference"].get("profiles", ()):
-        engine = f", {profile['engine']}" if several else ""
-        profiles.append((f"{profile['mode']}, one at a time{engine}", profile["profile"]))
-    return profiles
+def profiles(results: Results) -> list[tuple[str, Results]]:
+    """Return the title and the measurements of each profile."""
+    training, inference = results["training"], results["inference"].get("profiles", ())
+    named = [("training", training)] if "profile" in training else []
+    for profile in inference:
+        engine = f", {profile['engine']}" if len(inference) > 1 else ""
+        named.append((f"{profile['mode']}, one at a time{engine}", profile))
+    return named
 
 
 def hints(results: Results) -> list[str]:
@@ -52,7 +51,7 @@ def hints(results: Results) -> list[str]:
     is_wide = training.get("precision") == "float32" and results["machine"]["has_native_bfloat16"]
     if is_wide and faster > _FASTER and shares.get("matrix products", 0.0) > _MUCH:
         suggestions.append(f"matrix products in bfloat16 are {faster:.1f} times as fast: --train.precision bfloat16")
-    if shares.get("Python and waiting", 0.0) > _MUCH:
+    if shares.get("Python and compiled loops", 0.0) > _MUCH:
         suggestions.append("training waits for Python between small operations: use larger batches")
     for mode in inference.get("modes", ())[:1]:
         gain = mode["batched"]["answers_per_second"] / mode["single"]["answers_per_second"]
@@ -139,38 +138,26 @@ def _format_reads(mode: Results, several: bool) -> list[str] | None:
     return [_label(mode, several), steps, rate, read, share]
 
 
-def _format_shares(name: str, shares: Sequence[Results]) -> str:
-    most = max(share["percent"] for share in shares) or 1.0
-    rows = [
-        [share["group"], f"{share['percent']:5.1f}", "#" * round(_BAR * share["percent"] / most) + _operators(share)]
-        for share in shares
-        if share["percent"] >= 0.05 or share is shares[-1]
-    ]
-    return f"where the time goes, %: {name}\n{table(rows)}"
-
-
-def _operators(share: Results) -> str:
-    """Return the names of the largest operators of the group `other operators`."""
-    return f" ({', '.join(share['operators'])})" if share["group"] == _OTHER else ""
-
-
-def _format_overhead(results: Results) -> list[str]:
-    """Return a note on the overhead of the profiler, if it is large."""
-    profiles = [
-        ("a step", results["training"]),
-        *(("an answer", profile) for profile in results["inference"].get("profiles", ())),
-    ]
-    slow = [
-        f"{name} {profile['profiler_slowdown']:.1f} times"
-        for name, profile in profiles
-        if profile.get("profiler_slowdown", 1.0) > _SLOWER
-    ]
-    if not slow:
-        return []
-    return [
-        f"With the profiler, it took {' and '.join(slow)} as long. The known overhead is subtracted;\n"
-        "small operators may still look slower than they are."
-    ]
+def _format_profile(name: str, profile: Results) -> str:
+    """Return a table of the groups of a profile, with their largest operators."""
+    groups, calls = profile["profile"], profile["profiled_calls"]
+    most = max(group["percent"] for group in groups) or 1.0
+    rows = [["", "%", "ms", "GFLOP"]]
+    ends = [""]
+    for group in groups:
+        if group["percent"] >= 0.05 or group is groups[-1]:
+            flop = group["flop"] / calls / 1e9
+            milliseconds = 1e3 * group["seconds"] / calls
+            rows.append(
+                [group["group"], f"{group['percent']:.1f}", f"{milliseconds:.3g}", f"{flop:.3g}" if flop else ""]
+            )
+            names = [operator["name"] for operator in group["operators"][:_NAMES]]
+            operators = ", ".join(name for name in names if name != group["group"])
+            ends.append(f"{'#' * round(_BAR * group['percent'] / most):{_BAR}}  {operators}")
+    lines = table([[*row, end] for row, end in zip(_align(rows), ends, strict=True)])
+    slowdown = profile["profiler_slowdown"]
+    note = f"; with the profiler it takes {slowdown:.1f} times as long" if slowdown > _SLOWER else ""
+    return f"where the time goes: {name}, mean of {_count(calls, 'call')}{note}\n{lines}"
 
 
 def _align(rows: Rows) -> Rows:

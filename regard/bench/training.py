@@ -7,7 +7,7 @@ The optimizer state is newly initialized, and nothing is written.
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,10 +16,8 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from regard.attention.masks import Padded
-from regard.bench.flops import count_flops
-from regard.bench.groups import BATCHES, UPDATE
-from regard.bench.memory import peak_memory, reset_peak_memory
-from regard.bench.profile import profile_calls, with_scope
+from regard.bench.machine import peak_memory, reset_peak_memory
+from regard.bench.profile import BATCHES, count_flops, mark, profile_calls
 from regard.bench.timing import time_calls
 from regard.recipes.base.recipe import Recipe
 from regard.train.average import MovingAverage
@@ -30,8 +28,6 @@ from regard.train.precision import resolve_precision
 from regard.train.protocols import TrainingBatches
 from regard.train.step import add_gradients
 
-_SEED = 1
-
 
 def measure_training(
     recipe: Recipe, model: nn.Module, device: torch.device, *, seconds: float, most_batches: int
@@ -41,49 +37,40 @@ def measure_training(
     config = recipe.run.config.train
     config = replace(config, precision=resolve_precision(config.precision, device).name)
     plan = batches.plan(0)
-    groups = _select_batches(plan, size=config.accumulate, count=most_batches)
+    groups = [plan[first : first + config.accumulate] for first in range(0, len(plan), config.accumulate)]
+    steps_per_epoch, count = len(groups), min(most_batches, len(groups))
+    groups = [groups[(2 * number + 1) * len(groups) // (2 * count)] for number in range(count)]  # all over the epoch
     steps = _Steps(copy.deepcopy(model).train(), batches, groups, config=config, device=device)
     memory_before = reset_peak_memory(device)
     # Counting also warms up: every shape has run before timing starts.
-    flops = [count_flops(partial(steps.gradient, number)) for number in range(len(groups))]
-    for number in range(min(2, len(groups))):
+    flops = [count_flops(partial(steps.gradient, number)) for number in range(count)]
+    for number in range(min(2, count)):
         steps(number)
-    amounts = [_count_amounts(batches, steps.model, group) for group in groups]
-    times = time_calls([partial(steps, number) for number in range(len(groups))], seconds=seconds, device=device)
+    amounts = [_count_amounts(batches, model, group) for group in groups]
+    calls = [partial(steps, number) for number in range(count)]
+    times = time_calls(calls, seconds=seconds, device=device)
     peak = peak_memory(device)
-    few = max(1, min(len(groups), int(seconds / 4 / (sum(times.seconds) / len(times.seconds)))))
-    profile = profile_calls([partial(steps, number) for number in range(few)], steps.model, device)
-    rates = {f"{name}_per_second": times.rate([counts[name] for counts in amounts]) for name in ("examples", "targets")}
-    positions = sum(counts["places"] for counts in amounts)
+    few = max(1, min(count, int(seconds / 4 * len(times.seconds) / sum(times.seconds))))
+    profile = profile_calls(calls[:few], device, flops=sum(flops[1:few], flops[0]))
+    positions = sum(counts["positions"] for counts in amounts)
     return {
         "precision": config.precision,
-        "steps_per_epoch": -(-len(plan) // config.accumulate),
-        "batches": len(groups),
+        "steps_per_epoch": steps_per_epoch,
+        "batches": count,
         "step": times.to_dict(),
-        **rates,
-        "flop_per_step": sum(flops) / len(flops),
-        "gflops": times.rate(flops) / 1e9,
+        "examples_per_second": times.rate([counts["examples"] for counts in amounts]),
+        "targets_per_second": times.rate([counts["targets"] for counts in amounts]),
+        "flop_per_step": sum(counts.total() for counts in flops) / count,
+        "gflops": times.rate([counts.total() for counts in flops]) / 1e9,
         "padding_percent": 100 * (1 - sum(counts["real"] for counts in amounts) / positions) if positions else 0.0,
         "peak_memory_mb": None if peak is None else peak / 1e6,
         "initial_memory_mb": None if memory_before is None else memory_before / 1e6,
-        **profile.to_dict(few),
+        **profile,
     }
 
 
-def count_positions(batch: Any) -> tuple[int, int]:
-    """Count the positions of a batch without padding and with padding; (0, 0) if nothing is padded."""
-    if isinstance(batch, Padded):
-        return int(batch.lengths.sum()), batch.items.shape[0] * batch.items.shape[1]
-    tokens = getattr(batch, "tokens", None)
-    if isinstance(tokens, Tensor):  # windows of text
-        return int((tokens >= 0).sum()), tokens.numel()
-    inside = batch._asdict() if hasattr(batch, "_asdict") else getattr(batch, "__dict__", {})
-    parts = [count_positions(part) for part in inside.values() if isinstance(part, Padded) or _has_fields(part)]
-    return sum(real for real, _ in parts), sum(total for _, total in parts)
-
-
 class _Steps:
-    """Training steps by number."""
+    """Training steps by number; as batches, they mark the construction of a batch for the profiler."""
 
     def __init__(
         self,
@@ -94,7 +81,8 @@ class _Steps:
         config: TrainConfig,
         device: torch.device,
     ):
-        self.config, self.groups, self.batches = config, groups, _ProfiledBatches(batches)
+        self.config, self.groups, self.batches = config, groups, batches
+        self.plan = batches.plan
         world = World(device=device)
         self.replica = Replica(model, world, shard="none", compiled=config.compile)
         # FLOPs of a compiled model cannot be counted; the parameters are shared.
@@ -102,22 +90,9 @@ class _Steps:
         self.model = self.replica.model
         self.optimizer = build_optimizer(self.model, config)
         self.average = MovingAverage(self.model, decay=config.ema) if config.ema else None
-        self.update = with_scope(self._update, UPDATE)
 
     def __call__(self, number: int) -> None:
         self._add(self.replica, number)
-        self.update()
-
-    def gradient(self, number: int) -> None:
-        """Run only the forward and backward pass."""
-        self._add(self.plain, number)
-        self.optimizer.zero_grad()
-
-    def _add(self, replica: Replica, number: int) -> None:
-        position = {"epoch": 0, "step": number + 1, "seed": _SEED}
-        add_gradients(replica, self.batches, self.groups[number], precision=self.config.precision, **position)
-
-    def _update(self) -> None:
         weights = [value for value in self.model.parameters() if value.grad is not None]
         norm = get_total_norm([value.grad for value in weights if value.grad is not None])
         if self.config.clip:
@@ -128,40 +103,41 @@ class _Steps:
         if self.average:
             self.average.update(1)
 
-
-@dataclass(frozen=True)
-class _ProfiledBatches:
-    """Batches whose construction is marked for the profiler."""
-
-    batches: TrainingBatches
-
-    def plan(self, epoch: int) -> Sequence[tuple[int, ...]]:
-        return self.batches.plan(epoch)
+    def gradient(self, number: int) -> None:
+        """Run only the forward and backward pass."""
+        self._add(self.plain, number)
+        self.optimizer.zero_grad()
 
     def collate(self, epoch: int, indices: tuple[int, ...]) -> Any:
-        return with_scope(self.batches.collate, BATCHES)(epoch, indices)
+        """Return a batch."""
+        with mark(BATCHES):
+            return self.batches.collate(epoch, indices)
+
+    def _add(self, replica: Replica, number: int) -> None:
+        position = {"epoch": 0, "step": number + 1, "seed": 1}
+        add_gradients(replica, self, self.groups[number], precision=self.config.precision, **position)
 
 
-def _select_batches(plan: Sequence[tuple[int, ...]], *, size: int, count: int) -> list[Sequence[tuple[int, ...]]]:
-    """Return the batches of `count` steps, spread over an epoch."""
-    steps = [plan[first : first + size] for first in range(0, len(plan), size)]
-    count = min(count, len(steps))
-    return [steps[(2 * number + 1) * len(steps) // (2 * count)] for number in range(count)]
+def count_positions(batch: Any) -> tuple[int, int]:
+    """Count the positions of a batch without padding and with padding; (0, 0) if nothing is padded."""
+    if isinstance(batch, Padded):
+        return int(batch.lengths.sum()), batch.items.shape[0] * batch.items.shape[1]
+    tokens = getattr(batch, "tokens", None)
+    if isinstance(tokens, Tensor):  # windows of text
+        return int((tokens >= 0).sum()), tokens.numel()
+    parts = batch._asdict() if hasattr(batch, "_asdict") else getattr(batch, "__dict__", {})
+    structures = ("_asdict", "__dataclass_fields__")
+    counts = [count_positions(part) for part in parts.values() if any(hasattr(part, name) for name in structures)]
+    return sum(real for real, _ in counts), sum(positions for _, positions in counts)
 
 
 def _count_amounts(batches: TrainingBatches, model: nn.Module, group: Sequence[tuple[int, ...]]) -> dict[str, int]:
     """Count the examples, the targets, and the positions (without padding, and all) of a training step."""
-    counts = {"examples": sum(map(len, group)), "targets": 0, "real": 0, "places": 0}
+    counts = {"examples": sum(map(len, group)), "targets": 0, "real": 0, "positions": 0}
     for rows in group:
         batch = batches.collate(0, rows)
         real, positions = count_positions(batch)
         counts["targets"] += int(model.count(batch))  # pyrefly: ignore[not-callable]
         counts["real"] += real
-        counts["places"] += positions
+        counts["positions"] += positions
     return counts
-
-
-def _has_fields(value: Any) -> bool:
-    if isinstance(value, Tensor | nn.Module):
-        return False
-    return hasattr(value, "_asdict") or hasattr(value, "__dataclass_fields__")

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
-from regard.bench.report import format_report, panels
+from regard.bench.report import format_report, profiles
 from regard.cli.exits import DONE
 from regard.cli.inputs import is_file, is_single_input, read_lines
 from regard.cli.notices import print_notice
@@ -103,11 +103,11 @@ def _inputs(path: Path | None, record: Run | None) -> list[str]:
 
 
 def _draw(results: dict, options: BenchOptions) -> None:
-    profiles = panels(results)
-    if not profiles:
+    panels = [(name, profile["profile"]) for name, profile in profiles(results)]
+    if not panels:
         print_notice("nothing was profiled, so there is nothing to plot")
         return
     picture = importlib.import_module("regard.bench.picture")
     machine = results["machine"]
     title = f"{results['run']} on {machine['processor']}, {machine['threads']} threads: where the time goes"
-    print_notice(str(picture.draw_shares(profiles, options.out, title=title, overwrite=options.force)))
+    print_notice(str(picture.draw_shares(panels, options.out, title=title, overwrite=options.force)))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from regard.bench import bench, engines, inference, machine, profile
-from regard.bench.inputs import with_validation_as_test
+from regard.bench import bench, inference, machine
+from regard.bench.inference import with_validation_as_test
 from regard.bench.report import format_report, hints
 from regard.cli.main import main
 from regard.recipes.run_folder import read_run
@@ -35,7 +35,6 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use matrices, memory and inputs that take no time."""
     monkeypatch.setattr(inference, "_ONE_BY_ONE", 2)
     monkeypatch.setattr(bench, "MANY", 2)
-    monkeypatch.setattr(profile, "_PAIRS", 1)
     monkeypatch.setattr(machine, "SIZE", 32)
     monkeypatch.setattr(machine, "MEMORY_BYTES", 1 << 16)
 
@@ -56,7 +55,9 @@ def run_bench(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]
 
 def check_shares(profile: list[dict[str, Any]]) -> None:
     assert sum(entry["percent"] for entry in profile) == pytest.approx(100)
-    assert profile[-1]["group"] == "Python and waiting"
+    assert profile[-1]["group"] == "Python and compiled loops"
+    for entry in profile[:-1]:
+        assert sum(operator["seconds"] for operator in entry["operators"]) == pytest.approx(entry["seconds"])
 
 
 @one_core
@@ -73,8 +74,9 @@ def test_table_of_a_run_has_all_measurements(finished_run: Path, capsys: pytest.
         r"greedy +\S+ ms +\S+ ms",
         r"beam 3 +\S+ ms +\S+ ms",
         r"greedy +\S+ steps per answer +\S+ steps/s +parameters read at \S+ GB/s",
-        r"where the time goes, %: training",
-        r"where the time goes, %: greedy, one at a time",
+        r"where the time goes: training, mean of \d+ calls?",
+        r"matrix products +\S+ +\S+ +\S+ +#* +aten::\w*mm",
+        r"where the time goes: greedy, one at a time, mean of \d+ calls?",
     ):
         assert re.search(line, out), (line, out)
 
@@ -87,9 +89,9 @@ def test_json_has_the_same_measurements(finished_run: Path, capsys: pytest.Captu
     assert training["gflops"] > 0
     assert training["percent_of_limit"] == pytest.approx(100 * training["gflops"] / training["limit_gflops"])
     check_shares(training["profile"])
-    assert {"matrix products", "output layer and loss", "optimizer"} <= {
-        entry["group"] for entry in training["profile"]
-    }
+    groups = {entry["group"]: entry for entry in training["profile"]}
+    assert {"matrix products", "loss", "optimizer", "batch construction"} <= set(groups)
+    assert 0 < groups["matrix products"]["flop"] <= training["profiled_calls"] * 2 * training["flop_per_step"]
     inference = results["inference"]
     assert inference["input_source"] == "test data"
     assert [(entry["mode"], entry["beam"]) for entry in inference["modes"]] == [("greedy", 1), ("beam 3", 3)]
@@ -171,7 +173,7 @@ BAD = {
     "bench {run} --seconds 0": "--seconds must be from 0.001 to 3,600, got 0",
     "bench {run} --batches 0": "--batches must be from 1 to 10,000, got 0",
     "bench {run} --input nowhere.txt": "nowhere.txt: no such file",
-    "bench {run} --engine torhc": "unknown engine 'torhc'; did you mean torch?",
+    "bench {run} --engine torhc": "engine must be one of auto, torch, compiled, ctranslate2, got 'torhc'",
     "bench {run} --out where.jpg": "must end in one of .png, .svg, .pdf",
     "bench {run} text": "'text' is one argument too many",
 }
@@ -189,15 +191,20 @@ def test_error_is_reported_in_one_line(line: str, finished_run: Path, capsys: py
 
 
 @one_core
-def test_engines_are_measured_side_by_side(
-    finished_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(engines.ENGINES, "twin", engines.ENGINES["torch"])
-    results = run_bench(capsys, str(finished_run), "--engine=torch,twin")
-    names = [(entry["engine"], entry["mode"]) for entry in results["inference"]["modes"]]
-    assert names == [(engine, mode) for engine in ("torch", "twin") for mode in ("greedy", "beam 3")]
-    assert [entry["engine"] for entry in results["inference"]["profiles"]] == ["torch", "twin"]
-    assert re.search(r"beam 3, twin +\S+ ms", format_report(results))
+def test_engines_are_measured_side_by_side(finished_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = run_bench(capsys, str(finished_run), "--engine=torch,compiled")
+    modes = results["inference"]["modes"]
+    names = [(entry["engine"], entry["mode"]) for entry in modes]
+    assert names == [(engine, mode) for engine in ("torch", "compiled") for mode in ("greedy", "beam 3")]
+    assert modes[0]["single"]["steps_per_answer"] == modes[2]["single"]["steps_per_answer"]
+    torch, compiled = results["inference"]["profiles"]
+    assert (torch["engine"], compiled["engine"]) == ("torch", "compiled")
+    # Compiled loops are one row; operators and their FLOPs are known of torch alone.
+    assert "decoding engine" in {entry["group"] for entry in compiled["profile"]}
+    assert "decoding engine" not in {entry["group"] for entry in torch["profile"]}
+    assert sum(entry["flop"] for entry in torch["profile"]) > 0
+    assert sum(entry["flop"] for entry in compiled["profile"]) == 0
+    assert re.search(r"beam 3, compiled +\S+ ms", format_report(results))
 
 
 def test_hints_follow_from_the_figures() -> None:

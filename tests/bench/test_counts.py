@@ -1,55 +1,17 @@
-"""Counts while a model runs: FLOPs, bytes of parameters, steps; checked against values computed by hand."""
+"""Rates and counts: times, bytes of parameters, steps, positions; checked against values computed by hand."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.bench.flops import count_flops
+from regard.bench.inference import count_reads
 from regard.bench.machine import merge_best, peak_gflops
 from regard.bench.timing import Times, percentile, time_calls
 from regard.bench.training import count_positions
-from regard.bench.weight_reads import WeightReads, bandwidth_share, count_steps
 from regard.data.text.windows import WindowBatch
-from regard.layers.multihead import MultiHead
 
 CPU = torch.device("cpu")
-
-
-def test_flops_of_a_linear_are_two_a_weight_and_item_and_twice_that_backward() -> None:
-    linear, items = nn.Linear(7, 11), torch.randn(3, 5, 7)
-    forward = 2 * 3 * 5 * 7 * 11
-    assert count_flops(lambda: linear(items)) == forward
-    # The items need no gradient, so that there is one product backward; else there are two.
-    assert count_flops(lambda: linear(items).sum().backward()) == 2 * forward
-    assert count_flops(lambda: linear(items.clone().requires_grad_()).sum().backward()) == 3 * forward
-
-
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
-def test_flops_of_a_product_by_onednn_are_those_of_a_linear() -> None:
-    linear, items = nn.Linear(7, 11), torch.randn(3, 5, 7)
-    with torch.no_grad():
-        by_onednn = count_flops(
-            lambda: torch.ops.mkldnn._linear_pointwise(items, linear.weight, linear.bias, "none", [], "")
-        )
-    assert by_onednn == 2 * 3 * 5 * 7 * 11
-
-
-@pytest.mark.parametrize("kernel", ["reference", "sdpa"])
-def test_flops_of_attention_are_those_of_its_products(kernel: str) -> None:
-    batch, time, dim = 2, 5, 12
-    attention = MultiHead(dim, num_heads=3, kernel=kernel)
-    items = torch.randn(batch, time, dim, requires_grad=True)
-    projections = 4 * 2 * batch * time * dim * dim
-    reads = 2 * 2 * batch * time * time * dim  # scores and weighted values; all heads together
-    forward = projections + reads
-    assert count_flops(lambda: attention(items, attention.memory(items))) == forward
-    assert count_flops(lambda: attention(items, attention.memory(items)).sum().backward()) == 3 * forward
-
-
-def test_flops_of_a_vector_by_a_matrix_are_counted() -> None:
-    matrix, vector = torch.randn(5, 7), torch.randn(7)
-    assert count_flops(lambda: torch.mv(matrix, vector)) == 2 * 5 * 7
 
 
 class Decoder(nn.Module):
@@ -67,34 +29,36 @@ class Decoder(nn.Module):
 
 def test_reads_count_rows_of_a_table_and_the_whole_of_a_layer() -> None:
     model = Decoder()
-    with torch.no_grad(), WeightReads(model) as reads:
-        model.step(torch.tensor([3, 5]), 0)
-    assert reads.bytes == 4 * (2 * 4 + 4 * 6 + 6)
+    once = 4 * (2 * 4 + 4 * 6 + 6)
+    assert count_reads(model, lambda: model.step(torch.tensor([3, 5]), 0)) == (1, once)
 
 
 def test_reads_count_neither_views_nor_other_tensors() -> None:
     model, other = Decoder(), torch.randn(50, 50)
-    with torch.no_grad(), WeightReads(model) as reads:
+
+    def call() -> None:
         model.layer.weight.t().unsqueeze(0)
         other @ other
-    assert reads.bytes == 0
+
+    assert count_reads(model, call) == (0, 0)
+
+
+def test_reads_of_a_repeated_row_are_those_of_its_storage() -> None:
+    model = Decoder()
+    bias = model.layer.bias
+    assert count_reads(model, lambda: bias.expand(1000, 6) + 1) == (0, 4 * 6)
 
 
 def test_steps_are_counted_and_the_model_is_unchanged() -> None:
     model = Decoder()
-    with count_steps(model) as steps:
+
+    def call() -> None:
         model.step(torch.tensor([1, 2, 3]), 0)
         model.step(torch.tensor([1]), 1)
-    assert (steps.count, steps.rows) == (2, 4)
+
+    assert count_reads(model, call)[0] == 2
     assert "step" not in vars(model)
-    with count_steps(nn.Linear(2, 2)) as none:
-        pass
-    assert none.count == 0
-
-
-def test_share_of_the_bandwidth_is_bytes_by_time() -> None:
-    # 10 MB of weights, 300 steps in two seconds: 1.5 GB/s of 30.
-    assert bandwidth_share(10e6 * 300, 2.0, 30.0) == pytest.approx(5.0)
+    assert count_reads(nn.Linear(2, 2), lambda: None) == (0, 0)
 
 
 def test_rate_is_the_total_amount_by_the_total_time() -> None:

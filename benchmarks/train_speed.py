@@ -30,11 +30,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from regard.attention.masks import Padded, Unpadded
 from regard.data.batches import EncodedPairs, PairBatch, TokenBatches
 from regard.data.config import TokenizerConfig
 from regard.data.tokenizer import train_tokenizers
-from regard.models.build import build, build_image_classifier, build_language_model
+from regard.models.build import build, build_classifier, build_language_model
 from regard.models.config import ClassifierConfig, LanguageModelConfig, ModelConfig, TransformerConfig
+from regard.models.readers.images import ImageReader
 from regard.models.writers.classes import ClassWriter
 from regard.system.allocator import keep_freed_memory
 
@@ -49,7 +51,8 @@ Clock = Callable[[], float]
 class Text(NamedTuple):
     """Windows of characters."""
 
-    tokens: torch.Tensor
+    target: Padded
+    source: None = None
 
 
 class Images(NamedTuple):
@@ -155,7 +158,7 @@ class TorchEncoder(nn.Module):
 
     def mean_loss(self, batch: Text | Images) -> torch.Tensor:
         if isinstance(batch, Text):
-            items, targets = self.reads(batch.tokens[:, :-1]), batch.tokens[:, 1:]
+            items, targets = self.reads(batch.target.items[:, :-1]), batch.target.items[:, 1:]
             future = nn.Transformer.generate_square_subsequent_mask(items.shape[1])
             hidden = self.core(self.dropout(items + self.positions[: items.shape[1]]), mask=future, is_causal=True)
             return functional.cross_entropy(self.output(hidden).flatten(0, 1), targets.flatten())
@@ -198,7 +201,7 @@ def language(batches: int) -> Work:
     config = TransformerConfig(
         layers=6, width=384, heads=6, feedforward=1536, norm="pre", activation="gelu", positions="learned"
     )
-    read = [Text(torch.randint(65, (12, 257))) for _ in range(batches)]
+    read = [Text(Unpadded.of(torch.randint(65, (12, 257)))) for _ in range(batches)]
     ours = OurModel(build_language_model(LanguageModelConfig(core=config, dropout=0.2), vocab=65))
     models: dict[str, nn.Module] = {
         name: TorchEncoder(config, 0.2, inner_dropout=inner, reads=nn.Embedding(65, 384), classes=65)
@@ -216,7 +219,9 @@ def images(batches: int) -> Work:
     read = [Images(torch.rand(64, 3, 32, 32), torch.randint(10, (64,))) for _ in range(batches)]
     classifier = ClassifierConfig(core=config, dropout=0.0, pool_heads=3)
     ours = OurModel(
-        build_image_classifier(classifier, shape=(3, 32, 32), writes=lambda dim: ClassWriter(dim, 10), patch=4)
+        build_classifier(
+            classifier, ImageReader((3, 32, 32), 192, patch=4), lambda dim, pool: ClassWriter(dim, 10, pool=pool)
+        )
     )
     reads = nn.Conv2d(3, 192, 4, stride=4)
     models: dict[str, nn.Module] = {

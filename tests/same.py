@@ -12,9 +12,10 @@ model is trained, answers, and records attention. Compared are
     captures    the tensors and the numbers of the file that `regard look --out FILE.safetensors` writes
 
 Names of tensors and options that differ in an older checkout are listed in same.json: `tensors` holds pairs of a
-regular expression and its replacement, applied to the names of BEFORE; `options` maps a present option to the older
-one, used by `record --before` (as "RECIPE OPTION" if only one recipe has it); `keys` maps, for losses, answers and
-captures, an older key to the present one. Exit status 1: something differs.
+regular expression and its replacement, applied to the names of BEFORE (if only of some cases, followed by the
+beginnings of their names); `options` maps a present option to the older one, used by `record --before` (as "RECIPE
+OPTION" if only one recipe has it); `keys` maps, for losses, answers and captures, an older key to the present one. Exit
+status 1: something differs.
 """
 
 import argparse
@@ -213,10 +214,11 @@ def plain(value: Any) -> Any:
     return [plain(one) for one in value] if isinstance(value, list) else value
 
 
-def rename(name: str, value: Any) -> tuple[str, Any]:
+def rename(case: str, name: str, value: Any) -> tuple[str, Any]:
     """Return the name and the value that AFTER has for those of BEFORE."""
-    for pattern, replacement in RENAMED["tensors"] if name.startswith(("parameters", "optimizer")) else []:
-        name = re.sub(pattern, replacement, name)
+    for pattern, replacement, *cases in RENAMED["tensors"] if name.startswith(("parameters", "optimizer")) else []:
+        if not cases or case.startswith(tuple(cases)):
+            name = re.sub(pattern, replacement, name)
     for old, new in RENAMED["keys"].get(name.partition(":")[0], {}).items():
         name = re.sub(rf"(?<=[/ ]){re.escape(old)}(?=/|$)", new, name)
     return name, value
@@ -328,7 +330,7 @@ def compare_files(options: argparse.Namespace) -> int:
         if name not in before or name not in after:
             differences.append(f"{name} is in one file only")
             continue
-        renamed = dict(rename(*item) for item in before[name].items())
+        renamed = dict(rename(name, *item) for item in before[name].items())
         found = [f"{name}: {line}" for line in compare(renamed, after[name])]
         print(f"{name}: {len(after[name])} values, {len(found)} differ")
         values += len(after[name])

@@ -27,7 +27,7 @@ from benchmarks.peers.train_gpt import our_core
 from regard.decode.config import SampleConfig
 from regard.decode.sample import sample
 from regard.engines.registry import prepare
-from regard.models.language import LanguageModel
+from regard.models.model import Model
 from regard.system.allocator import keep_freed_memory
 
 PROMPT, NEW = 16, 200
@@ -39,7 +39,7 @@ Continue = Callable[[Tensor], list[list[int]]]
 """Function from prompts (rows, 16) to their continuations."""
 
 
-def continue_by_sample(model: LanguageModel) -> Continue:
+def continue_by_sample(model: Model) -> Continue:
     """Continue one text at a time with the public function."""
     likeliest = SampleConfig(length=NEW, temperature=0.0)
     return lambda prompts: [
@@ -47,12 +47,12 @@ def continue_by_sample(model: LanguageModel) -> Continue:
     ]
 
 
-def continue_by_steps(model: LanguageModel) -> Continue:
+def continue_by_steps(model: Model) -> Continue:
     """Continue all rows at once, one token per step."""
 
     @torch.no_grad()
     def continue_texts(prompts: Tensor) -> list[list[int]]:
-        state = model.begin(len(prompts))
+        state = model.start(rows=len(prompts))
         for token in prompts.unbind(1):
             logits, state = model.step(token, state)
         outputs = []
@@ -65,10 +65,10 @@ def continue_by_steps(model: LanguageModel) -> Continue:
     return continue_texts
 
 
-def continue_compiled(compute_type: str, workers: int) -> Callable[[LanguageModel], Continue]:
+def continue_compiled(compute_type: str, workers: int) -> Callable[[Model], Continue]:
     """Continue with the compiled engine."""
 
-    def make(model: LanguageModel) -> Continue:
+    def make(model: Model) -> Continue:
         engine = prepare("compiled", model, compute_type=compute_type, workers=workers)
         likeliest = SampleConfig(length=NEW, temperature=0.0)
 
@@ -81,7 +81,7 @@ def continue_compiled(compute_type: str, workers: int) -> Callable[[LanguageMode
     return make
 
 
-OURS: dict[str, Callable[[LanguageModel], Continue]] = {
+OURS: dict[str, Callable[[Model], Continue]] = {
     "regard, steps": continue_by_steps,
     "regard, sample": continue_by_sample,
     **{

@@ -24,7 +24,6 @@ from regard.data.tokenizer import BOS, EOS, PAD
 from regard.layers.positions.sinusoidal import sinusoids
 from regard.models.build import build, build_language_model
 from regard.models.config import LanguageModelConfig, ModelConfig, TransformerConfig
-from regard.models.language import LanguageModel
 from regard.models.model import Model
 
 __all__ = [
@@ -57,7 +56,7 @@ def our_translator(config: TransformerConfig, seed: int = 1) -> Model:
 
 
 @torch.no_grad()
-def our_gpt(config: TransformerConfig, *, vocab: int, seed: int = 1) -> LanguageModel:
+def our_gpt(config: TransformerConfig, *, vocab: int, seed: int = 1) -> Model:
     """Return a language model with random weights."""
     torch.manual_seed(seed)
     model = build_language_model(LanguageModelConfig(core=config), vocab=vocab).eval()
@@ -91,7 +90,7 @@ def as_marian(model: Model, config: TransformerConfig) -> Any:
 
 
 @torch.no_grad()
-def as_gpt2(model: LanguageModel, sizes: Sizes) -> Any:
+def as_gpt2(model: Model, sizes: Sizes) -> Any:
     """Return Transformers' GPT-2 with these weights."""
     from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415  # imported only if needed
 
@@ -100,7 +99,7 @@ def as_gpt2(model: LanguageModel, sizes: Sizes) -> Any:
     settings = GPT2Config(vocab_size=sizes.vocab, **shape, **ends, activation_function="gelu")
     gpt2 = GPT2LMHeadModel._from_config(settings, attn_implementation="sdpa").eval()
     root, body = math.sqrt(sizes.width), gpt2.transformer
-    body.wte.weight.copy_(model.reads.table.weight * root)
+    body.wte.weight.copy_(model.writes.output_table.weight * root)
     body.wpe.weight.copy_(model.core.positions.weight[: sizes.context])
     for block, target in zip(model.core.decoder.children(), body.h, strict=True):
         _copy(target.ln_1, block.add_attention.norm)

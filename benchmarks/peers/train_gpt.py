@@ -19,6 +19,7 @@ from benchmarks.peers.material import character_batches
 from benchmarks.peers.options import Options, Report, parse_options, training_precisions
 from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, product_rate, report_ratios, take_turns
 from benchmarks.peers.stepping import Step, our_step, their_step
+from regard.attention.masks import Padded
 from regard.data.text.windows import WindowBatch
 from regard.models.build import build_language_model
 from regard.models.config import LanguageModelConfig, TransformerConfig
@@ -48,8 +49,8 @@ def contestant(name: str, dropout: float, precision: str) -> Step:
         scores = torch.compile(scores)
 
     def mean_loss(batch: WindowBatch) -> Tensor:
-        logits = scores(batch.tokens[:, :-1])
-        return nn.functional.cross_entropy(logits.flatten(0, 1), batch.tokens[:, 1:].flatten())
+        logits = scores(batch.target.items[:, :-1])
+        return nn.functional.cross_entropy(logits.flatten(0, 1), batch.target.items[:, 1:].flatten())
 
     return their_step(list(module.parameters()), mean_loss, precision)
 
@@ -124,7 +125,7 @@ def main() -> None:
         source = character_batches(options.data, context=SIZES.context, rows=ROWS)
         batches = [next(source) for _ in range(3)]
         name, dropout = options.memory_of[0], float(options.memory_of[1])
-        few = [WindowBatch(batches[0].tokens[:1, :9], (0,))]
+        few = [WindowBatch(Padded(batches[0].target.items[:1, :9], torch.tensor([9])), (0,))]
         first, work = (lambda: _train(name, dropout, few)), (lambda: _train(name, dropout, batches))
         print(measure_growth(first, work, keep_freed=options.memory == "kept"))
         return

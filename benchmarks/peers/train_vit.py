@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from benchmarks.peers.options import Options, Report, parse_options, training_precisions
 from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, product_rate, report_ratios, take_turns
 from benchmarks.peers.stepping import Step, our_step, their_step
-from regard.models.build import build_image_classifier
+from regard.models.build import build_classifier
 from regard.models.config import ClassifierConfig, TransformerConfig
+from regard.models.readers.images import ImageReader
 from regard.models.writers.classes import ClassWriter
 from regard.system.allocator import keep_freed_memory
 
@@ -58,9 +59,8 @@ def contestant(name: str, precision: str) -> Step:
         sizes = {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "feedforward": 4 * WIDTH}
         core = TransformerConfig(**sizes, activation="gelu", positions="none")
         config = ClassifierConfig(core=core, pool_heads=HEADS, dropout=0.0)
-        model = build_image_classifier(
-            config, shape=(3, SIDE, SIDE), patch=PATCH, writes=lambda dim: ClassWriter(dim, CLASSES)
-        )
+        reads = ImageReader((3, SIDE, SIDE), WIDTH, patch=PATCH)
+        model = build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, CLASSES, pool=pool))
         return our_step(model, precision)
     if name == "torch.nn.TransformerEncoder":
         module: nn.Module = TorchViT()

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from regard.attention.masks import Padded
@@ -122,9 +122,6 @@ def count_positions(batch: Any) -> tuple[int, int]:
     """Count the positions of a batch without padding and with padding; (0, 0) if nothing is padded."""
     if isinstance(batch, Padded):
         return int(batch.lengths.sum()), batch.items.shape[0] * batch.items.shape[1]
-    tokens = getattr(batch, "tokens", None)
-    if isinstance(tokens, Tensor):  # windows of text
-        return int((tokens >= 0).sum()), tokens.numel()
     parts = batch._asdict() if hasattr(batch, "_asdict") else getattr(batch, "__dict__", {})
     structures = ("_asdict", "__dataclass_fields__")
     counts = [count_positions(part) for part in parts.values() if any(hasattr(part, name) for name in structures)]

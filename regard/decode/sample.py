@@ -23,8 +23,8 @@ from regard.trace import RowOrder, SearchEnd, SearchOutput, SearchStep, emit, is
 class CausalLanguageModel(Protocol):
     """Interface of a language model that is run token by token."""
 
-    def begin(self, rows: int) -> Any:
-        """Return the state before the first token."""
+    def start(self, source: None = None, *, rows: int = 1) -> Any:
+        """Return the state of `rows` rows before the first token."""
         ...
 
     def step(self, tokens: Int[Tensor, " rows"], state: Any) -> tuple[Float[Tensor, "rows vocab"], Any]:
@@ -115,7 +115,7 @@ def trace_tokens(model: CausalLanguageModel, tokens: list[int], *, banned: list[
 
 def _prefill(model: CausalLanguageModel, tokens: list[int]) -> tuple[Tensor, Any, list[Tensor]]:
     """Return the logits after these tokens, the state, and the log-probabilities of all steps if they are traced."""
-    state, logits = model.begin(1), torch.empty(0)
+    state, logits = model.start(), torch.empty(0)
     traced: list[Tensor] = []
     for token in tokens:
         logits, state = _step(model, token, state, traced)

@@ -106,7 +106,7 @@ def probe(form: TextForm, model: Any, *, largest: float) -> None:
 def _steps_of(model: Any, sources: list[Tensor] | None, targets: Tensor) -> Tensor:
     """Return the logits (row, step, vocab) of the model, token by token, for a batch of sources of unequal lengths."""
     if sources is None:
-        state = model.begin(len(targets))
+        state = model.start(rows=len(targets))
     else:
         lengths = torch.tensor([len(ids) for ids in sources])
         state = model.start(Padded(nn.utils.rnn.pad_sequence(sources, batch_first=True), lengths))

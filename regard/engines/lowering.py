@@ -44,14 +44,13 @@ from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.read import Read
 from regard.layers.residual import Residual
 from regard.models.cores.transformer import TransformerCore
-from regard.models.language import LanguageModel
 from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.tokens import TokenWriter
 
 KNOWN: frozenset[type] = frozenset(
     {
-        Model, LanguageModel, TokenReader, TokenWriter, nn.Embedding, TransformerCore, Sinusoidal, Learned, NoPositions,
+        Model, TokenReader, TokenWriter, nn.Embedding, TransformerCore, Sinusoidal, Learned, NoPositions,
         nn.ModuleList, EncoderBlock, DecoderBlock, Residual, Dropout, nn.LayerNorm, nn.Identity, FeedForward, Linear,
         nn.Linear, MultiHead, Read, Dot, ScaledDot, Soft, Alibi, RelativeBias,
     }
@@ -70,8 +69,10 @@ def lower(model: Any, unsupported_reason: Callable[[TextForm], str | None], *, l
     largest:            largest item that the engine computes without an overflow that it does not report.
     Raises: UnsupportedModelError with the reason.
     """
-    if type(model) not in (Model, LanguageModel):
+    if type(model) is not Model:
         raise UnsupportedModelError(f"it is a {type(model).__name__}, not a model that generates text")
+    if model.writes.part != "decoder":
+        raise UnsupportedModelError(f"its writes is a {type(model.writes).__name__}, which does not generate text")
     if has_global_hooks():
         raise UnsupportedModelError("there are global module hooks")
     names = {module: name for name, module in model.named_modules()}

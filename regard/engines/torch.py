@@ -2,18 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import cast
 
 import torch
-from torch import nn
 
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
-from regard.decode.sample import CausalLanguageModel, sample
+from regard.decode.sample import sample
 from regard.decode.search import search
-from regard.decode.stepper import Stepper
 from regard.engines.engine import Engine, Limits
 from regard.errors import UserError
+from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.tokens import TokenWriter
 
@@ -27,7 +25,7 @@ class TorchEngine(Engine):
 
     name = "torch"
 
-    def __init__(self, model: nn.Module, *, compute_type: str | None = None, workers: int | None = None):
+    def __init__(self, model: Model, *, compute_type: str | None = None, workers: int | None = None):
         self._model = model
         if compute_type not in (None, self.compute_type):
             raise UserError(
@@ -45,18 +43,16 @@ class TorchEngine(Engine):
     @property
     def limits(self) -> Limits:
         """Inputs that the model accepts; positions are checked by the model itself."""
-        reads = _vocab_size(getattr(self._model, "reads", None))
-        writes = _vocab_size(getattr(self._model, "writes", None))
-        is_encoder_decoder = hasattr(self._model, "start")
-        return Limits(is_encoder_decoder, reads, writes if is_encoder_decoder else reads)
+        reads, writes = self._model.reads, self._model.writes
+        target_ids = _vocab_size(writes.inputs if isinstance(writes, TokenWriter) else None)
+        return Limits(reads is not None, target_ids if reads is None else _vocab_size(reads), target_ids)
 
     def _search(
         self, sentences: Sequence[Sequence[int]], *, config: DecodeConfig, bos: int, eos: int, pad: int
     ) -> list[list[Hypothesis]]:
         device = next(self._model.parameters()).device
-        stepper = cast("Stepper", self._model)
         with torch.no_grad(), _default_numerics(device):
-            return search(stepper, sentences, config=config, bos=bos, eos=eos, pad=pad, device=device)
+            return search(self._model, sentences, config=config, bos=bos, eos=eos, pad=pad, device=device)
 
     def _generate(
         self,
@@ -68,10 +64,9 @@ class TorchEngine(Engine):
         banned: Sequence[int],
     ) -> list[list[int]]:
         """Continue one prompt after the other."""
-        model = cast("CausalLanguageModel", self._model)
         with _default_numerics(next(self._model.parameters()).device):
             return [
-                list(sample(model, list(prompt), config, window=window, seed=seed, banned=list(banned)))
+                list(sample(self._model, list(prompt), config, window=window, seed=seed, banned=list(banned)))
                 for prompt, seed in zip(prompts, seeds, strict=True)
             ]
 
@@ -86,7 +81,5 @@ def _default_numerics(device: torch.device) -> Iterator[None]:
 
 
 def _vocab_size(part: object) -> int | None:
-    """Return the size of the vocabulary of a part of a model; None if it has none, or it is not known."""
-    if isinstance(part, TokenWriter):
-        part = part.inputs
+    """Return the size of the vocabulary of a reader; None if it has none, or it is not known."""
     return part.table.num_embeddings if isinstance(part, TokenReader) else None

@@ -30,3 +30,11 @@ class AttentionPooling(nn.Module):
         """Return the pooled vector of each row."""
         query = self.query.expand(items.items.shape[0], 1, -1)
         return self.attention(query, self.attention.memory(items.items, items.mask)).squeeze(1)
+
+
+class FirstItem(nn.Module):
+    """The first of the items (batch, time, dim), giving (batch, dim)."""
+
+    def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
+        """Return the first item of each row."""
+        return items.items[:, 0]

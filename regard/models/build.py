@@ -1,14 +1,14 @@
-"""Construction of cores and models from their configs."""
+"""Construction of cores and models from their configs, with weights drawn from torch's generator.
+
+Weights are drawn in the order of construction, so that the order of the lines of each function is part of its results.
+"""
 
 from collections.abc import Callable
-from functools import partial
-
-from torch import nn
 
 from regard.layers.pool import AttentionPooling
+from regard.layers.positions.grid import GridPositions
 from regard.models.autoencoders.autoencoder import Autoencoder
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
-from regard.models.classifier import Classifier
 from regard.models.config import (
     AutoencoderConfig,
     ClassifierConfig,
@@ -25,21 +25,22 @@ from regard.models.cores.core import Core
 from regard.models.cores.recurrent import RecurrentCore
 from regard.models.cores.self_attentive import SelfAttentiveCore
 from regard.models.cores.transformer import TransformerCore
-from regard.models.detector import Detector
-from regard.models.forecaster import Forecaster
-from regard.models.grid import GridModel
-from regard.models.language import LanguageModel
 from regard.models.model import Model
-from regard.models.naive_bayes import NaiveBayesClassifier
-from regard.models.readers.images import ImageReader
+from regard.models.readers.reader import Reader
 from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.models.readers.tracks import TrackReader
-from regard.models.tagger import Tagger
 from regard.models.writers.sets import SetWriter
 from regard.models.writers.tags import TagWriter
 from regard.models.writers.tokens import TokenWriter
 from regard.models.writers.tracks import TrackWriter
 from regard.models.writers.vector import VectorWriter
+
+CORES: dict[type, Callable[..., Core]] = {
+    TransformerConfig: TransformerCore,
+    RecurrentConfig: RecurrentCore,
+    SelfAttentiveConfig: SelfAttentiveCore,
+}
+"""The core of each config."""
 
 
 def build_core(
@@ -55,40 +56,10 @@ def build_core(
     encodes, decodes: False omits the encoder or the decoder.
     in_order: True to decode targets in order, False to decode sets of queries.
     """
-    parts = {"dropout": dropout, "encodes": encodes, "decodes": decodes, "in_order": in_order}
-    if isinstance(config, TransformerConfig):
-        return TransformerCore(config, **parts)
-    if isinstance(config, RecurrentConfig):
-        return RecurrentCore(config, **parts)
-    if isinstance(config, SelfAttentiveConfig):
-        return SelfAttentiveCore(config, **parts)
-    raise TypeError(f"config must be that of a core (regard.models.config), got {type(config).__name__}")
-
-
-def compose(
-    reads: nn.Module, core: Core, writes: nn.Module, *, pool_heads: int = 1, kernel: str = "auto"
-) -> Model | Classifier | Tagger | Forecaster | Detector:
-    """Compose a model of a reader, a core and a writer. The class of the writer determines the model:
-
-        TokenWriter      Model: the decoder, autoregressively                (needs a core that decodes)
-        TagWriter        Tagger: the encoder, with a prediction for every item
-        SetWriter        Detector: the decoder, all queries in parallel      (needs a core built with in_order=False)
-        TrackWriter      Forecaster, with a TrackReader: the encoder, with a prediction for the ego agent
-        VectorWriter     Classifier: the encoder, pooled by a learned query with `pool_heads` heads
-
-    The writer's dim is core.width for a sequence or a set, else core.memory_dim. Raises TypeError for another writer.
-    """
-    if isinstance(writes, TokenWriter):
-        return Model(reads, core, writes)
-    if isinstance(writes, TagWriter):
-        return Tagger(reads, core, writes)
-    if isinstance(writes, SetWriter):
-        return Detector(reads, core, writes)
-    if isinstance(writes, TrackWriter) and isinstance(reads, TrackReader):
-        return Forecaster(reads, core, writes)
-    if isinstance(writes, VectorWriter):
-        return Classifier(reads, core, AttentionPooling(core.memory_dim, num_heads=pool_heads, kernel=kernel), writes)
-    raise TypeError(f"writes must be a writer (regard.models.writers), got {type(writes).__name__}")
+    if type(config) not in CORES:
+        names = ", ".join(kind.__name__ for kind in CORES)
+        raise TypeError(f"`config` must be one of {names}, got {type(config).__name__}")
+    return CORES[type(config)](config, dropout=dropout, encodes=encodes, decodes=decodes, in_order=in_order)
 
 
 def build(
@@ -99,9 +70,9 @@ def build(
     label_smoothing: float = 0.0,
     grid: tuple[int, int] | None = None,
 ) -> Model:
-    """Build an encoder-decoder model for vocabularies of these sizes, with weights drawn from torch's generator.
+    """Build an encoder-decoder model for vocabularies of these sizes.
 
-    grid:   (rows, columns) if the targets are a grid of tokens, row by row (GridModel).
+    grid:   (rows, columns) if the targets are a grid of tokens, row by row (GridPositions).
     Raises: ValueError if tie is all and the vocabularies differ in size.
     """
     if config.tie == "all" and source_vocab != target_vocab:
@@ -112,56 +83,48 @@ def build(
     source = embedding_table(source_vocab, width)
     target = source if config.tie == "all" else embedding_table(target_vocab, width)
     output = embedding_table(target_vocab, width) if config.tie == "none" else target
-    reads = TokenReader(source, dropout=config.dropout)
-    writes = TokenWriter(TokenReader(target, dropout=config.dropout), output, label_smoothing=label_smoothing)
     core = build_core(config.core, dropout=config.dropout)
-    return Model(reads, core, writes) if grid is None else GridModel(reads, core, writes, grid)
+    positions = None if grid is None else GridPositions(grid, width)
+    inputs = TokenReader(target, dropout=config.dropout)
+    return Model(
+        reads=TokenReader(source, dropout=config.dropout),
+        core=core,
+        writes=TokenWriter(inputs, output, positions=positions, label_smoothing=label_smoothing),
+    )
 
 
-def build_language_model(config: LanguageModelConfig, *, vocab: int) -> LanguageModel:
-    """Build a causal language model, with weights drawn from torch's generator."""
+def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Model:
+    """Build a causal language model, with tied input and output embeddings."""
     core = build_core(config.core, dropout=config.dropout, encodes=False)
-    table = embedding_table(vocab, config.core.width)
-    return LanguageModel(TokenReader(table, dropout=config.dropout), core)
+    inputs = TokenReader(embedding_table(vocab, config.core.width), dropout=config.dropout)
+    return Model(reads=None, core=core, writes=TokenWriter(inputs))
 
 
-def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) -> Forecaster:
-    """Build a forecaster of tracks, with weights drawn from torch's generator."""
+def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) -> Model:
+    """Build a forecaster of tracks."""
     reads = TrackReader(observed, config.core.width)
     core = build_core(config.core, dropout=config.dropout, decodes=False)
-    return Forecaster(reads, core, TrackWriter(core.memory_dim, predicted, dropout=config.dropout))
+    return Model(reads=reads, core=core, writes=TrackWriter(core.memory_dim, predicted, dropout=config.dropout))
 
 
-def build_tagger(config: EncoderConfig, *, vocab: int, num_tags: int, label_smoothing: float = 0.0) -> Tagger:
-    """Build a tagger of tokens, with weights drawn from torch's generator."""
+def build_tagger(config: EncoderConfig, *, vocab: int, num_tags: int, label_smoothing: float = 0.0) -> Model:
+    """Build a tagger of tokens."""
     reads = TokenReader(embedding_table(vocab, config.core.width), dropout=config.dropout)
     core = build_core(config.core, dropout=config.dropout, decodes=False)
     writes = TagWriter(core.memory_dim, num_tags, dropout=config.dropout, label_smoothing=label_smoothing)
-    return Tagger(reads, core, writes)
+    return Model(reads=reads, core=core, writes=writes)
 
 
 def build_classifier(
-    config: ClassifierConfig, *, vocab: int, writes: Callable[[int], VectorWriter], ratio_kinds: int = 0
-) -> Classifier:
-    """Build a classifier or regressor of texts, with weights drawn from torch's generator.
+    config: ClassifierConfig, reads: Reader, writes: Callable[[int, AttentionPooling], VectorWriter]
+) -> Model:
+    """Build a classifier or regressor of the input of `reads`.
 
-    writes:      returns the writer for vectors of a given size; must be a ClassWriter with ratio_kinds.
-    ratio_kinds: number of kinds of log-count ratios that come with the texts (NaiveBayesClassifier); 0: none.
+    writes: returns the writer, given the size of the vectors and the pool.
     """
-    reads = TokenReader(embedding_table(vocab, config.core.width), dropout=config.dropout)
-    kind = partial(NaiveBayesClassifier, kinds=ratio_kinds) if ratio_kinds else Classifier
-    return _classifier(config, reads, writes, kind)
-
-
-def build_image_classifier(
-    config: ClassifierConfig,
-    *,
-    shape: tuple[int, int, int],
-    writes: Callable[[int], VectorWriter],
-    patch: int | None = None,
-) -> Classifier:
-    """Build a classifier or regressor of images of shape (channels, height, width); see `build_classifier`."""
-    return _classifier(config, ImageReader(shape, config.core.width, patch=patch, dropout=config.dropout), writes)
+    core = build_core(config.core, dropout=config.dropout, decodes=False)
+    pool = AttentionPooling(core.memory_dim, num_heads=config.pool_heads, kernel=config.core.kernel)
+    return Model(reads=reads, core=core, writes=writes(core.memory_dim, pool))
 
 
 def build_autoencoder(config: AutoencoderConfig, shape: tuple[int, int, int]) -> Autoencoder | QuantizedAutoencoder:
@@ -169,30 +132,17 @@ def build_autoencoder(config: AutoencoderConfig, shape: tuple[int, int, int]) ->
     return QuantizedAutoencoder(config, shape) if config.kind == "quantized" else Autoencoder(config, shape)
 
 
-def build_detector(config: DetectorConfig, reads: nn.Module, *, num_classes: int, axes: int) -> Detector:
-    """Build a detector of regions of `axes` axes in the input of `reads`, with weights drawn from torch's generator."""
+def build_detector(config: DetectorConfig, reads: Reader, *, num_classes: int, axes: int) -> Model:
+    """Build a detector of regions of `axes` axes in the input of `reads`, whose buffer `centers` proposals need."""
     core = build_core(config.core, dropout=config.dropout, in_order=False)
-    blocks = 1
-    if isinstance(config.core, TransformerConfig):
-        blocks = config.core.layers if config.core.decoder_layers is None else config.core.decoder_layers
     writes = SetWriter(
-        config.core.width,
+        core.width,
         num_classes,
         axes=axes,
         num_queries=config.num_queries,
-        blocks=blocks,
-        proposing_dim=core.memory_dim if config.queries == "proposed" else None,
+        blocks=core.set_outputs,
+        centers=reads.get_buffer("centers") if config.queries == "proposed" else None,
+        memory_dim=core.memory_dim,
         nms_threshold=config.nms_threshold,
     )
-    return Detector(reads, core, writes)
-
-
-def _classifier(
-    config: ClassifierConfig,
-    reads: nn.Module,
-    writes: Callable[[int], VectorWriter],
-    kind: Callable[..., Classifier] = Classifier,
-) -> Classifier:
-    core = build_core(config.core, dropout=config.dropout, decodes=False)
-    pool = AttentionPooling(core.memory_dim, num_heads=config.pool_heads, kernel=config.core.kernel)
-    return kind(reads, core, pool, writes(core.memory_dim))
+    return Model(reads=reads, core=core, writes=writes)

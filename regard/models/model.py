@@ -1,38 +1,44 @@
-"""Encoder-decoder model, composed of a reader, a core and a writer.
+"""Model: a reader, a core and a writer.
 
-    memory = core.start(reads(source))                      the source becomes a memory
-    hidden = core(writes.embed_shifted(target), memory)     the queries of the writer read the memory
-    loss   = writes.loss(hidden, target)
+    queries = writes.embed_target(target)                    decoder inputs, if the core decodes a target
+    hidden  = writes.read(core, reads(source), queries)      the writer asks the core
+    loss    = writes.loss(hidden, target)        answer = writes.answer(hidden)
 
-Any reader can be combined with any core and any writer. For decoding, a model is a stepper: `start(source)` encodes the
-source, then `step(tokens, state)` takes one more token per row; the results equal those of `forward`.
+Any reader can be combined with any core and any writer. Without a reader, the core is a decoder alone, and the model a
+causal language model:
 
-Source: lectures, E (encoder-predictor-decoder view).
+    h_0 = U W_e + W_p      h_l = block(h_{l-1})      p(u_t | u_<t) = softmax(h_n W_e^T)        W_e tied
+
+With a writer of tokens a model is a stepper: `start(source)` encodes the source, then `step(tokens, state)` takes one
+more token per row; the results equal those of `forward`.
+
+Source: lectures, D (GPT) and E (encoder-predictor-decoder view); radford2018, section 3.1.
 """
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.masks import Padded
 from regard.layers.forms import TableForm, TextForm, TransformerForm, WriterForm, form_of
 from regard.models.cores.core import Core, CoreState
-from regard.models.writers.tokens import TokenWriter
+from regard.models.readers.reader import Reader
+from regard.models.writers.writer import Writer
 
 
 @runtime_checkable
 class SourceTargetBatch(Protocol):
-    """Training batch of an encoder-decoder model: sources and targets."""
+    """Training batch of a model."""
 
     @property
-    def source(self) -> Padded | Tensor:
-        """Input of the reader, such as token ids."""
+    def source(self) -> Any:
+        """Input of the reader; None for a model without a reader."""
         ...
 
     @property
-    def target(self) -> Padded:
-        """Target token ids, from the start symbol to the end symbol."""
+    def target(self) -> Any:
+        """What the writer is to predict."""
         ...
 
 
@@ -42,51 +48,113 @@ class BatchLoss(NamedTuple):
     total: Float[Tensor, ""]
     """Training objective (label smoothing included)."""
     nll: Float[Tensor, ""]
-    """Sum of -log p(target), for reports."""
+    """Loss for reports, such as the sum of -log p(target)."""
     count: int
-    """Number of tokens."""
+    """Number of predictions, such as target tokens."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelState:
+    """State of the core after `position` targets."""
+
+    core: CoreState
+    position: int = 0
+
+    def select(self, index: Int[Tensor, " rows"]) -> Self:
+        """Return these rows of every tensor."""
+        return replace(self, core=self.core.select(index))
+
+    def reorder(self, index: Int[Tensor, " rows"]) -> Self:
+        """Return these rows of the decoder's own state."""
+        return replace(self, core=self.core.reorder(index))
 
 
 class Model(nn.Module):
-    """Encoder-decoder model: reads + core + writes."""
+    """Model: reads + core + writes.
 
-    def __init__(self, reads: nn.Module, core: Core, writes: TokenWriter):
+    reads:  None for a language model, whose core has no encoder.
+    Raises: TypeError or ValueError, naming the part, if the parts do not fit together.
+    """
+
+    def __init__(self, *, reads: Reader | None, core: Core, writes: Writer):
         super().__init__()
+        _check_parts(reads, core, writes)
+        # The order of registration is that of the parameters, in which the norm of the gradient is summed: embeddings
+        # first, which without a reader are the writer's.
+        if reads is None:
+            self.writes = writes
         self.reads = reads
         self.core = core
         self.writes = writes
 
-    def forward(self, source: Padded | Tensor, target: Padded) -> Float[Tensor, "batch steps vocab"]:
-        """Return the logits of the next token at all positions (teacher forcing)."""
-        return self.writes.logits(self.hidden(source, target))
+    def forward(self, source: Any = None, target: Any = None) -> Any:
+        """Return the answer of the writer; of a TokenWriter the logits of each next token of the target."""
+        return self.writes.answer(self.hidden(source, target))
 
-    def hidden(self, source: Padded | Tensor, target: Padded) -> Float[Tensor, "batch steps dim"]:
-        """Return the hidden states of the decoder for the shifted targets."""
-        return self.core(self.writes.embed_shifted(target), self.start(source))
+    def hidden(self, source: Any = None, target: Any = None) -> Any:
+        """Return the hidden vectors that the writer reads from the core."""
+        queries = self.writes.embed_target(target)  # before the source: dropout draws its seeds in this order
+        items = None if self.reads is None else self.reads(source)
+        return self.writes.read(self.core, items, source=source, queries=queries)
 
     def loss(self, batch: SourceTargetBatch) -> BatchLoss:
-        """Return the loss of a batch, summed over its target tokens."""
+        """Return the loss of a batch, summed over its predictions."""
         total, nll = self.writes.loss(self.hidden(batch.source, batch.target), batch.target)
         return BatchLoss(total, nll, self.count(batch))
 
     def count(self, batch: SourceTargetBatch) -> int:
-        """Return the number of target tokens of a batch."""
+        """Return the number of predictions of a batch, such as target tokens."""
         return self.writes.count(batch.target)
 
     def blocks(self) -> list[nn.Module]:
         """Return the modules that may be sharded one by one (FSDP)."""
         return self.core.blocks()
 
-    def start(self, source: Padded | Tensor) -> CoreState:
-        """Encode the source; return the state before the first target."""
-        return self.core.start(self.reads(source))
+    def start(self, source: Any = None, *, rows: int = 1) -> ModelState:
+        """Encode the source; return the state before the first target.
 
-    def step(self, tokens: Int[Tensor, " rows"], state: CoreState) -> tuple[Float[Tensor, "rows vocab"], CoreState]:
-        """Return the logits of the next token after one more token per row, and the next state."""
-        hidden, state = self.core.step(self.writes.embed(tokens), state)
-        return self.writes.logits(hidden), state
+        rows: number of rows of a model without a reader.
+        """
+        if self.reads is None:
+            return ModelState(self.core.start(None, rows=rows))
+        return ModelState(self.core.start(self.reads(source)))
+
+    def step(self, tokens: Int[Tensor, " rows"], state: ModelState) -> tuple[Float[Tensor, "rows vocab"], ModelState]:
+        """Return the logits of the next token after one more token per row, and the next state.
+
+        Raises: TypeError if the writer does not decode targets in order.
+        """
+        item = self.writes.embed(tokens.unsqueeze(1), state.position).squeeze(1)
+        hidden, core = self.core.step(item, state.core)
+        return self.writes.answer(hidden), ModelState(core, state.position + 1)
 
     def form(self) -> TextForm:
         """Return the form of this model in decoding (regard.layers.forms)."""
-        source, core = form_of(self.reads, TableForm), form_of(self.core, TransformerForm)
-        return TextForm(source, core, form_of(self.writes, WriterForm))
+        source = None if self.reads is None else form_of(self.reads, TableForm)
+        return TextForm(source, form_of(self.core, TransformerForm), form_of(self.writes, WriterForm))
+
+
+def _check_parts(reads: Reader | None, core: Core, writes: Writer) -> None:
+    """Raise TypeError or ValueError, naming the part, if a model cannot consist of these parts."""
+    for name, part, kind in (("reads", reads, Reader), ("core", core, Core), ("writes", writes, Writer)):
+        if not isinstance(part, kind) and not (part is None and name == "reads"):
+            raise TypeError(f"`{name}` must be a {kind.__name__}, got {type(part).__name__}")
+    who, kind = type(core).__name__, type(writes).__name__
+    if reads is None and writes.part != "decoder":
+        raise ValueError(f"`reads` must be a Reader, since a {kind} needs a source, got None")
+    if core.encodes != (reads is not None):
+        reason = "the model has no reader" if reads is None else f"a {type(reads).__name__} gives it a source"
+        raise ValueError(f"`core` must be built with encodes={reads is not None}, since {reason}, got {who}")
+    if writes.part != "encoder" and not core.decodes:
+        raise ValueError(f"`core` must be built with decodes=True, since a {kind} reads its decoder, got {who}")
+    if writes.part != "encoder" and core.in_order != (writes.part == "decoder"):
+        what = "targets in order" if writes.part == "decoder" else "a set of queries"
+        raise ValueError(
+            f"`core` must be built with in_order={not core.in_order}, since a {kind} decodes {what}, got {who}"
+        )
+    if reads is not None and reads.dim not in (None, core.width):
+        raise ValueError(f"`reads` must give items of the core's width, {core.width}, got dim={reads.dim}")
+    expected = core.memory_dim if writes.part == "encoder" else core.width
+    if writes.dim not in (None, expected):
+        name = "memory_dim" if writes.part == "encoder" else "width"
+        raise ValueError(f"`writes` must take vectors of the core's {name}, {expected}, got dim={writes.dim}")

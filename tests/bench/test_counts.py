@@ -87,7 +87,8 @@ def test_calls_are_timed_in_turns_until_enough_were_made() -> None:
 def test_positions_of_a_batch_are_counted_without_and_with_padding() -> None:
     padded = Padded(torch.zeros(2, 5, dtype=torch.int64), torch.tensor([5, 2]))
     assert count_positions(padded) == (7, 10)
-    assert count_positions(WindowBatch(torch.tensor([[1, 2, 3], [4, 5, -1]]), (0, 1))) == (5, 6)
+    windows = Padded(torch.tensor([[1, 2, 3], [4, 5, 0]]), torch.tensor([3, 2]))
+    assert count_positions(WindowBatch(windows, (0, 1))) == (5, 6)
     assert count_positions(torch.zeros(3, 4)) == (0, 0)
 
 

@@ -350,7 +350,7 @@ def _context(prompt: list[int], generated: list[int], window: int | None) -> lis
 
 
 def _gap(model: Any, context: list[int], first: int, second: int) -> float:
-    state, logits = model.begin(1), torch.empty(0)
+    state, logits = model.start(), torch.empty(0)
     for token in context:
         logits, state = model.step(torch.tensor([token]), state)
     largest = max(1.0, float(logits[0].abs().max()))

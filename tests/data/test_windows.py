@@ -19,9 +19,11 @@ def test_fixed_windows_predict_every_token_but_the_first_once():
     batches = WindowBatches(IDS, context=7, rows=4, seed=0, is_fixed=True)
     predicted = []
     for rows in batches.plan(0):
-        tokens = batches.collate(0, rows).tokens
-        assert (tokens[:, 1:] - tokens[:, :-1] == 1)[tokens[:, 1:] >= 0].all()
-        predicted += tokens[:, 1:][tokens[:, 1:] >= 0].tolist()
+        target = batches.collate(0, rows).target
+        for tokens, length in zip(target.items, target.lengths.tolist(), strict=True):
+            assert (tokens[1:length] - tokens[: length - 1] == 1).all()
+            assert not tokens[length:].any()
+            predicted += tokens[1:length].tolist()
     assert sorted(predicted) == IDS[1:].tolist()
 
 
@@ -35,13 +37,13 @@ def test_training_windows_do_not_overlap_are_complete_and_differ_between_epochs(
         starts = sorted(start for rows in plan for start in rows)
         assert all(later - start == 7 for start, later in pairwise(starts))
         assert starts[-1] + 7 < len(IDS)
-        assert all(batches.collate(0, rows).tokens.shape == (len(rows), 8) for rows in plan)
+        assert all(batches.collate(0, rows).target.items.shape == (len(rows), 8) for rows in plan)
 
 
 def test_text_shorter_than_the_context_is_one_window():
     batches = WindowBatches(IDS[:5], context=64, rows=2, seed=1)
     assert [rows for epoch in range(3) for rows in batches.plan(epoch)] == [(0,)] * 3
-    assert batches.collate(0, (0,)).tokens.tolist() == [IDS[:5].tolist()]
+    assert batches.collate(0, (0,)).target.items.tolist() == [IDS[:5].tolist()]
     with pytest.raises(UserError, match="at least two tokens, got 1"):
         WindowBatches(IDS[:1], context=4, rows=1, seed=1)
 

@@ -43,7 +43,7 @@ def perturb(model: Any) -> Any:
         core = model.core
         if isinstance(core.decoder_norm, nn.LayerNorm):
             core.decoder_norm.bias[0] += 6
-        output = model.writes.output_table if hasattr(model, "writes") else model.reads.table
+        output = model.writes.output_table
         output.weight[[PAD, BOS], 0] -= 6
     return model.eval()
 

@@ -33,7 +33,6 @@ from regard.models.config import (
     SelfAttentiveConfig,
     TransformerConfig,
 )
-from regard.models.language import LanguageModel
 from regard.models.model import Model
 
 VOCAB = 19
@@ -65,7 +64,7 @@ def encoder_decoder(core: Any = SMALL, *, tie: str = "none", vocab: int = VOCAB)
     return scale_weights(build(ModelConfig(core=core, tie=tie), source_vocab=vocab, target_vocab=vocab))
 
 
-def language_model(core: Any = SMALL) -> LanguageModel:
+def language_model(core: Any = SMALL) -> Model:
     torch.manual_seed(0)
     return scale_weights(build_language_model(LanguageModelConfig(core=core), vocab=VOCAB))
 
@@ -218,7 +217,7 @@ def test_eos_that_is_not_banned_is_a_token_like_others() -> None:
     model = language_model()
     with torch.no_grad():
         model.core.decoder_norm.bias[0] = 5
-        model.reads.table.weight[EOS, 0] = 5
+        model.writes.output_table.weight[EOS, 0] = 5
     options: dict[str, Any] = {"window": 8, "seeds": [1], "banned": []}
     config = SampleConfig(length=12, temperature=0)
     results = prepare("ctranslate2", model).generate([[5, 6]], config, **options)
@@ -234,7 +233,7 @@ def test_samples_follow_the_seed_and_the_distribution() -> None:
     prompts = [[5, 6, 7], [8]]
     first, repeated, other = (engine.generate(prompts, config, seeds=[seed, 7], **options) for seed in (1, 1, 2))
     assert first == repeated != other
-    state = model.begin(1)
+    state = model.start()
     for token in (5, 6):
         logits, state = model.step(torch.tensor([token]), state)
     logits = logits.detach().index_fill(1, torch.tensor(BANNED), -math.inf)

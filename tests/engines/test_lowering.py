@@ -117,7 +117,7 @@ REPLACED: list[tuple[type, str, Any]] = [
     (Residual, "_add", lambda self, items, made: items - made),
     (DecoderBlock, "step", lambda self, item, past, source: (item, past)),
     (MultiHead, "extend", lambda self, past, item: past),
-    (TokenWriter, "logits", lambda self, hidden: hidden @ self.output_table.weight.T + hidden[..., :1]),
+    (TokenWriter, "answer", lambda self, hidden: hidden @ self.output_table.weight.T + hidden[..., :1]),
     (TokenReader, "embed", lambda self, ids: self.table(ids)),
     (Sinusoidal, "forward", lambda self, items, start=0: items),
     (FeedForward, "form", lambda self: FeedForwardForm(_linear(self.expand), _linear(self.contract), "gelu")),
@@ -171,7 +171,8 @@ def test_interpreter_gives_the_logits_of_the_model(make) -> None:
     source, target = torch.tensor([5, 6, 7, 8, 9, 10]), torch.tensor([1, 4, 9, 12, 3, 3, 7])
     with torch.no_grad():
         if form.source is None:
-            expected, actual = model(target[None])[0], logits(form, None, target)
+            targets = pad([[*target.tolist(), EOS]])
+            expected, actual = model(target=targets)[0], logits(form, None, target)
         else:
             sources, targets = pad([source.tolist()]), pad([[*target.tolist(), EOS]])
             expected, actual = model(sources, targets)[0], logits(form, source, target)
@@ -239,7 +240,7 @@ def test_parametrized_weights_are_refused() -> None:
 def test_replaced_methods_of_an_instance_are_refused() -> None:
     for path, name in (
         ("", "step"), ("", "start"), ("core", "step"), ("core", "encode"), ("core.decoder.0", "step"),
-        ("core.decoder.0.attention", "memory"), ("core.decoder.0.attention", "extend"), ("writes", "logits"),
+        ("core.decoder.0.attention", "memory"), ("core.decoder.0.attention", "extend"), ("writes", "answer"),
         ("core.encoder.0.attention.read.score", "map_query"), ("core.encoder.0.attention.read.choose", "weights"),
         ("core.encoder.0.attention.read.choose", "scale_scores"), ("reads", "embed"), ("core", "form"),
     ):  # fmt: skip

@@ -12,6 +12,7 @@ from regard.look.sample import Axis, Sample
 from regard.models.build import build_classifier, build_detector, build_language_model
 from regard.models.config import ClassifierConfig, DetectorConfig, LanguageModelConfig, SelfAttentiveConfig
 from regard.models.readers.images import ImageReader
+from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.models.writers.classes import ClassWriter
 from regard.trace import span
 from tests.helpers import close
@@ -106,7 +107,9 @@ def classifier(cell: str):
     torch.manual_seed(1)
     core = SelfAttentiveConfig(**CORE, cell=cell)
     return build_classifier(
-        ClassifierConfig(core=core, pool_heads=2), vocab=11, writes=lambda dim: ClassWriter(dim, 2)
+        ClassifierConfig(core=core, pool_heads=2),
+        TokenReader(embedding_table(11, core.width)),
+        lambda dim, pool: ClassWriter(dim, 2, pool=pool),
     ).eval()
 
 

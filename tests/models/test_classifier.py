@@ -11,9 +11,10 @@ from regard.data.batches import pad
 from regard.data.text.labels import LabeledBatch
 from regard.layers.pool import AttentionPooling
 from regard.look.hooks import record_weights
-from regard.models.build import build_classifier, build_image_classifier
+from regard.models.build import build_classifier
 from regard.models.config import ClassifierConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.readers.images import ImageReader
+from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.models.writers.classes import ClassWriter
 from tests.helpers import close, without_gradient
 
@@ -32,7 +33,8 @@ def config(request: pytest.FixtureRequest) -> ClassifierConfig:
 
 def texts(config: ClassifierConfig) -> nn.Module:
     torch.manual_seed(1)
-    return build_classifier(config, vocab=11, writes=lambda dim: ClassWriter(dim, 3)).double().eval()
+    reads = TokenReader(embedding_table(11, config.core.width), dropout=config.dropout)
+    return build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, 3, pool=pool)).double().eval()
 
 
 def test_rows_are_independent_of_their_batch(config):
@@ -41,7 +43,7 @@ def test_rows_are_independent_of_their_batch(config):
     assert batched.shape == (3, 3)
     close(batched.sum(-1), torch.ones(3))
     for row, ids in enumerate(rows):
-        close(model.vector(pad([ids])), model.vector(pad(rows))[row : row + 1])
+        close(model.hidden(pad([ids])), model.hidden(pad(rows))[row : row + 1])
 
 
 def test_decoder_is_not_built(config):
@@ -64,12 +66,13 @@ def test_loss_is_the_nll_of_the_target_and_every_parameter_has_a_gradient(config
 
 def test_images_and_their_weights(config):
     torch.manual_seed(1)
-    model = build_image_classifier(config, shape=(3, 9, 6), writes=lambda dim: ClassWriter(dim, 4)).double().eval()
+    reads = ImageReader((3, 9, 6), config.core.width)
+    model = build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, 4, pool=pool)).double().eval()
     images = torch.rand(5, 3, 9, 6, dtype=torch.float64)
     with record_weights(model) as recording:
         out = model(images)
     assert out.shape == (5, 4)
-    (name,) = [name for name in recording.names if name.startswith("pool.")]
+    (name,) = [name for name in recording.names if name.startswith("writes.pool.")]
     rows, columns = model.reads.grid
     assert (rows, columns) == (3, 2)
     assert recording[name][0].shape == (5, 2, 1, rows * columns)

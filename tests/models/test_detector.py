@@ -10,6 +10,7 @@ from regard.attention.masks import Padded, Unpadded
 from regard.data.elements import LabeledRegions
 from regard.models.build import build_core, build_detector
 from regard.models.config import DetectorConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from regard.models.readers.reader import Reader
 from regard.models.writers.sets import SetPredictions, SetWriter
 from tests.helpers import close
 
@@ -22,7 +23,7 @@ CORES = {
 }
 
 
-class LineReader(nn.Module):
+class LineReader(Reader):
     """Reader of items along a line."""
 
     def __init__(self, length: int, dim: int):
@@ -112,7 +113,7 @@ def test_perfect_prediction_has_the_lowest_loss():
             logits[row, query, label[i]] = sure
             regions[row, query] = torch.tensor([middle[i], (0.2, 0.1, 0.4)[i]])
         logits[1, 2, 1] = extra
-        return float(writes.loss(SetPredictions(logits, regions), target))
+        return float(writes.matched_loss(SetPredictions(logits, regions), target))
 
     perfect = cost()
     assert perfect < 0.02
@@ -122,7 +123,8 @@ def test_perfect_prediction_has_the_lowest_loss():
     assert cost(extra=5.0) > perfect + 1  # a false positive
     shuffled = LabeledRegions(target.labels[:, [1, 0]], target.regions[:, [1, 0]])
     logits, regions = torch.randn(2, 4, 3), torch.rand(2, 4, 2)
-    close(writes.loss(SetPredictions(logits, regions), shuffled), writes.loss(SetPredictions(logits, regions), target))
+    predictions = SetPredictions(logits, regions)
+    close(writes.matched_loss(predictions, shuffled), writes.matched_loss(predictions, target))
 
 
 @pytest.mark.parametrize("queries", ["proposed", "learned"])
@@ -190,7 +192,7 @@ def test_training_finds_the_elements(core):
 def test_padding_is_not_proposed():
     torch.manual_seed(7)
     model = detector("transformer")
-    proposed = model.writes.propose(torch.randn(1, 8, 12), model.reads.centers, torch.arange(8)[None] >= 5)
+    proposed = model.writes.propose(Padded(torch.randn(1, 8, 12), torch.tensor([5])), model.reads.centers)
     _, start = model.writes.select_queries(torch.randn(1, 8, 12), proposed)
     assert (proposed.logits[0, 5:] < -50).all()
     assert start.regions.shape == (1, 4, 2)
@@ -200,7 +202,7 @@ def test_untrained_decoder_returns_the_distinct_proposals():
     torch.manual_seed(8)
     model, source = detector("transformer").eval(), torch.randn(1, 8, 3)
     with torch.no_grad():
-        proposed, predictions = model.proposals(source), model(source)
+        proposed, predictions = model.hidden(source).proposed, model(source)
     # Untrained proposals have regions of 0.1 around their centers, which do not overlap: the best four become queries.
     surest = proposed.logits.amax(-1)[0].topk(4).indices
     close(predictions.logits[0], proposed.logits[0, surest])
@@ -209,7 +211,7 @@ def test_untrained_decoder_returns_the_distinct_proposals():
 
 def test_suppressed_proposals_give_queries_without_a_class():
     torch.manual_seed(9)
-    writes = SetWriter(12, 3, axes=1, num_queries=4, blocks=1, proposing_dim=12, nms_threshold=0.5)
+    writes = SetWriter(12, 3, axes=1, num_queries=4, blocks=1, centers=torch.rand(5, 1), nms_threshold=0.5)
     logits = torch.full((1, 5, 3), -9.0)
     logits[0, :, 1] = torch.tensor([3.0, 2.0, 1.0, 0.5, 0.2])
     middles = torch.tensor([0.3, 0.31, 0.8, 0.32, 0.81])

@@ -15,15 +15,18 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.data.elements import LabeledRegions
+from regard.layers.pool import AttentionPooling
+from regard.layers.positions.grid import GridPositions
 from regard.layers.read import Read
 from regard.look.hooks import record_weights
 from regard.models import config as models_config
 from regard.models import readers, writers
-from regard.models.build import build_core, compose
+from regard.models.build import build_core
 from regard.models.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
-from regard.models.detector import Detector
+from regard.models.cores.core import Core
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
+from regard.models.readers.reader import Reader
 from regard.models.readers.series import SeriesReader
 from regard.models.readers.sound import FrameReader
 from regard.models.readers.tokens import TokenReader, embedding_table
@@ -35,8 +38,10 @@ from regard.models.writers.sets import SetWriter
 from regard.models.writers.tags import NONE, TagWriter
 from regard.models.writers.tokens import TokenWriter
 from regard.models.writers.tracks import TrackWriter
+from regard.models.writers.writer import Writer
 from regard.train.tensors import load_weights, save_weights
 from tests.helpers import close
+from tests.shapes import without_checks
 
 ROWS, VOCAB, PREDICTED, STEPS = 3, 13, 5, 6
 
@@ -44,18 +49,17 @@ ROWS, VOCAB, PREDICTED, STEPS = 3, 13, 5, 6
 class Reads(NamedTuple):
     """Reader for items of a given size, and an input of it."""
 
-    make: Callable[[int], nn.Module]
+    make: Callable[[int], Reader]
     source: Callable[[], Padded | Tensor]
     lengths: tuple[int, ...]
     """Number of items of each row."""
 
 
 class Writes(NamedTuple):
-    """Writer for a core, the target of each row (given the lengths), and the parts of the core that it needs."""
+    """Writer for a reader and a core, and the target of each row (given the lengths)."""
 
-    make: Callable[[Any], nn.Module]
+    make: Callable[[Any, Core], Writer]
     target: Callable[[tuple[int, ...]], Any]
-    parts: dict[str, bool]
 
 
 def tags(lengths: tuple[int, ...]) -> Tensor:
@@ -99,29 +103,44 @@ CORES = {
     "recurrent": RecurrentConfig(width=WIDTH, hidden=14, attention_hidden=5),
     "self-attentive": SelfAttentiveConfig(width=WIDTH, hidden=14, attention_hidden=5, self_attention_hidden=6),
 }
-ENCODER = {"decodes": False}
+PARTS_OF_A_CORE = {"encoder": {"decodes": False}, "decoder": {}, "set": {"in_order": False}}
+
+
+def pool(core: Core) -> AttentionPooling:
+    return AttentionPooling(core.memory_dim, num_heads=2)
+
+
+def write_tracks(reads: Reader, core: Core) -> TrackWriter:
+    if isinstance(reads, TrackReader):
+        return TrackWriter(core.memory_dim, PREDICTED)
+    return TrackWriter(core.memory_dim, PREDICTED, from_velocity=False, pool=pool(core))
+
+
 WRITERS = {
     "tokens": Writes(
-        lambda core: TokenWriter(TokenReader(table()), table()),
+        lambda reads, core: TokenWriter(TokenReader(table()), table()),
         lambda _: Padded(torch.randint(4, VOCAB, (ROWS, 6)), torch.tensor([6, 5, 2])),
-        {},
     ),
-    "classes": Writes(lambda core: ClassWriter(core.memory_dim, 4), lambda _: torch.tensor([0, 3, 1]), ENCODER),
-    "labels": Writes(lambda core: LabelWriter(core.memory_dim, 4), lambda _: torch.eye(4)[:ROWS], ENCODER),
+    "grid": Writes(
+        lambda reads, core: TokenWriter(TokenReader(table()), positions=GridPositions((2, 2), WIDTH)),
+        lambda _: Padded(torch.randint(4, VOCAB, (ROWS, 6)), torch.tensor([6, 6, 6])),
+    ),
+    "classes": Writes(
+        lambda reads, core: ClassWriter(core.memory_dim, 4, pool=pool(core)), lambda _: torch.tensor([0, 3, 1])
+    ),
+    "labels": Writes(
+        lambda reads, core: LabelWriter(core.memory_dim, 4, pool=pool(core)), lambda _: torch.eye(4)[:ROWS]
+    ),
     "numbers": Writes(
-        lambda core: NumberWriter(core.memory_dim, means=(1.0, 50.0), deviations=(1.0, 9.0)),
+        lambda reads, core: NumberWriter(core.memory_dim, means=(1.0, 50.0), deviations=(1.0, 9.0), pool=pool(core)),
         lambda _: torch.tensor([[0.0, 40], [1, 50], [2, 70]]),
-        ENCODER,
     ),
     "sets": Writes(
-        lambda core: SetWriter(WIDTH, 3, axes=1, num_queries=4, blocks=1),
+        lambda reads, core: SetWriter(WIDTH, 3, axes=1, num_queries=4, blocks=core.set_outputs),
         lambda _: LabeledRegions(torch.tensor([[0, 2], [1, -1], [-1, -1]]), torch.rand(ROWS, 2, 2) * 0.5 + 0.2),
-        {"in_order": False},
     ),
-    "tags": Writes(lambda core: TagWriter(core.memory_dim, 3), tags, ENCODER),
-    "tracks": Writes(
-        lambda core: TrackWriter(core.memory_dim, PREDICTED), lambda _: torch.randn(ROWS, PREDICTED, 2), ENCODER
-    ),
+    "tags": Writes(lambda reads, core: TagWriter(core.memory_dim, 3), tags),
+    "tracks": Writes(write_tracks, lambda _: torch.randn(ROWS, PREDICTED, 2)),
 }
 READS_PAST = ("cell.state_weight", "feedback_weight", "query_weight", "key_weight", "read.score.v")
 IDLE = {
@@ -138,7 +157,7 @@ UNUSED = {(reads, core, "sets"): names for reads in READERS for core, names in I
     ("tracks", "self-attentive", "tracks"): {f"core.encoder.forward_cells.0.{name}" for name in READS_PAST},
 }
 """Parameters without a gradient for one batch."""
-PARTS = {"vector", "matching", "regions"}
+PARTS = {"reader", "writer", "vector", "matching", "regions"}
 """Modules of the folders without a reader or writer."""
 GRID = list(itertools.product(READERS, CORES, WRITERS))
 every_model = pytest.mark.parametrize(("reads", "core", "writes"), GRID, ids=["-".join(cell) for cell in GRID])
@@ -150,11 +169,14 @@ class Example:
     target: Any
 
 
-def make_model(reads: str, core: str, writes: str) -> nn.Module:
+def make_model(reads: str, core: str, writes: str) -> Model:
     torch.manual_seed(1)
-    reader, writer = READERS[reads], WRITERS[writes]
-    built_core = build_core(CORES[core], **writer.parts)
-    return compose(reader.make(WIDTH), built_core, writer.make(built_core), pool_heads=2)
+    write = WRITERS[writes]
+    part = "decoder" if writes in ("tokens", "grid") else "set" if writes == "sets" else "encoder"
+    reader, built_core = READERS[reads].make(WIDTH), build_core(CORES[core], **PARTS_OF_A_CORE[part])
+    writer = write.make(reader, built_core)
+    assert writer.part == part
+    return Model(reads=reader, core=built_core, writes=writer)
 
 
 def make_example(reads: str, writes: str) -> Example:
@@ -162,12 +184,12 @@ def make_example(reads: str, writes: str) -> Example:
     return Example(READERS[reads].source(), WRITERS[writes].target(READERS[reads].lengths))
 
 
-def predict(model: Any, example: Example) -> Tensor:
+def predict(model: Model, example: Example) -> Tensor:
     """Return the predictions of a model; token by token where it decodes."""
-    if isinstance(model, Detector):
+    if model.writes.part == "set":
         results = model(example.source)
         return torch.cat((results.logits, results.regions), -1)
-    if not isinstance(model, Model):
+    if model.writes.part == "encoder":
         return model(example.source)
     state, results = model.start(example.source), []
     for i in range(example.target.items.shape[1] - 1):
@@ -183,7 +205,7 @@ def modules_in(folder: Any) -> set[str]:
 def test_every_reader_core_and_writer_is_in_the_tables():
     assert set(READERS) == modules_in(readers)
     assert set(CORES) == set(models_config.CORES)
-    assert set(WRITERS) == modules_in(writers)
+    assert set(WRITERS) - {"grid"} == modules_in(writers)  # a TokenWriter writes grids
 
 
 @every_model
@@ -252,6 +274,40 @@ def test_attention_weights_are_recorded_and_sum_to_one(reads, core, writes):
             torch.testing.assert_close(sums, torch.ones_like(sums))
 
 
-def test_other_writers_raise():
-    with pytest.raises(TypeError, match=r"writes must be a writer .* got Linear"):
-        compose(nn.Identity(), build_core(CORES["transformer"]), nn.Linear(2, 3))
+@every_model
+def test_steps_equal_all_positions(reads, core, writes):
+    model, example = make_model(reads, core, writes).double().eval(), make_example(reads, writes)
+    if model.writes.part != "decoder":
+        with pytest.raises(TypeError, match=f"decodes targets in order, .* got {type(model.writes).__name__}"):
+            model.writes.embed(torch.zeros(1, 1, dtype=torch.int64))
+        return
+    source = example.source
+    if isinstance(source, Padded):
+        source = source._replace(items=source.items.double() if source.items.is_floating_point() else source.items)
+    else:
+        source = source.double()
+    close(predict(model, Example(source, example.target)), model(source, example.target))
+
+
+def refused(message: str, parts: dict[str, Any], **core: bool) -> None:
+    chosen = {"reads": READERS["tokens"].make(WIDTH), "core": build_core(CORES["recurrent"], **core)} | parts
+    with without_checks(), pytest.raises((TypeError, ValueError), match=message):
+        Model(**chosen)
+
+
+def test_parts_that_do_not_fit_are_refused():
+    tokens, classes = {"writes": TokenWriter(TokenReader(table()))}, {"writes": ClassWriter(14, 4)}
+    queries = {"writes": SetWriter(WIDTH, 3, axes=1, num_queries=4, blocks=1)}
+    refused("`writes` must be a Writer, got Linear", {"writes": nn.Linear(2, 3)})
+    refused("`reads` must be a Reader, got Identity", tokens | {"reads": nn.Identity()})
+    refused("`core` must be a Core, got Identity", tokens | {"core": nn.Identity()})
+    refused("`core` must be built with decodes=True, since a TokenWriter", tokens, decodes=False)
+    refused("`core` must be built with in_order=True, since a TokenWriter", tokens, in_order=False)
+    refused("`core` must be built with in_order=False, since a SetWriter decodes a set", queries)
+    refused("`core` must be built with encodes=True, since a TokenReader", tokens, encodes=False)
+    refused("`core` must be built with encodes=False, since the model has no reader", tokens | {"reads": None})
+    refused("`reads` must be a Reader, since a ClassWriter needs", classes | {"reads": None}, encodes=False)
+    wide, narrow = embedding_table(9, 14), READERS["tokens"].make(5)
+    refused("`reads` must give items of the core's width, 12, got dim=5", tokens | {"reads": narrow})
+    refused("`writes` must take vectors of the core's memory_dim, 14, got dim=12", {"writes": ClassWriter(12, 4)})
+    refused("`writes` must take .* the core's width, 12, got dim=14", {"writes": TokenWriter(TokenReader(wide))})

@@ -5,9 +5,10 @@ import torch
 
 from regard.attention.masks import Padded
 from regard.data.batches import PairBatch, pad
+from regard.layers.positions.grid import GridPositions
 from regard.models.build import build
 from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
-from regard.models.grid import GridModel, GridPositions
+from regard.models.model import Model
 from tests.helpers import close
 
 GRID = (2, 3)
@@ -17,10 +18,9 @@ CORES = {
 }
 
 
-def make_model(core: str) -> GridModel:
+def make_model(core: str) -> Model:
     torch.manual_seed(1)
     model = build(ModelConfig(core=CORES[core], tie="target", dropout=0.0), source_vocab=9, target_vocab=11, grid=GRID)
-    assert isinstance(model, GridModel)
     return model.double().eval()
 
 
@@ -32,7 +32,7 @@ def make_source_and_target() -> tuple[Padded, Padded]:
 
 def test_positions_are_rows_plus_columns_and_an_end():
     positions = GridPositions(GRID, 5)
-    vectors = positions()
+    vectors = positions.vectors()
     assert vectors.shape == (7, 5)
     close(vectors[4], positions.rows[1] + positions.columns[1])
     close(vectors[2], positions.rows[0] + positions.columns[2])
@@ -55,11 +55,11 @@ def test_positions_change_the_output_and_have_gradients(core):
     model, (source, target) = make_model(core), make_source_and_target()
     before = model(source, target).detach()
     model.loss(PairBatch(source, target, (0, 1))).total.backward()
-    for value in (model.positions.rows, model.positions.columns, model.positions.end):
+    for value in (model.writes.positions.rows, model.writes.positions.columns, model.writes.positions.end):
         assert value.grad is not None
         assert float(value.grad.abs().sum()) > 0
     with torch.no_grad():
-        model.positions.columns[2, :5] += 1.0  # not all equal, since norms would remove that
+        model.writes.positions.columns[2, :5] += 1.0  # not all equal, since norms would remove that
     after = model(source, target).detach()
     close(before[:, :2], after[:, :2])
     assert float((before[:, 2] - after[:, 2]).abs().max()) > 1e-3

@@ -33,7 +33,7 @@ def test_language_model_is_stacked_layers_and_a_readout(cell):
     items = targets
     for layer in core.cells:
         items = layer.run(items)[0]
-    close(core(targets, core.begin(2)), torch.tanh(core.readout(torch.cat((items, targets), -1))))
+    close(core(targets, core.start(None, rows=2)), torch.tanh(core.readout(torch.cat((items, targets), -1))))
 
 
 @every_cell
@@ -64,7 +64,7 @@ def test_decoder_reads_its_past_and_the_source(cell):
 
 def test_state_is_immutable():
     core = make_core(encodes=False)
-    _, state = core.step(torch.randn(2, 3, dtype=torch.float64), core.begin(2))
+    _, state = core.step(torch.randn(2, 3, dtype=torch.float64), core.start(None, rows=2))
     target = torch.randn(2, 3, dtype=torch.float64)
     first, longer = core.step(target, state)
     second, _ = core.step(target, state)
@@ -81,7 +81,7 @@ def test_past_is_read_by_any_kernel_that_supports_it(recency):
         for kernel in kernels:
             torch.manual_seed(4)
             core = make_core(encodes=False, self_attention=score, self_attention_recency=recency, kernel=kernel)
-            outputs.append(core(targets, core.begin(2)))
+            outputs.append(core(targets, core.start(None, rows=2)))
         close(*outputs)
 
 

@@ -8,7 +8,7 @@ from regard.attention.masks import Padded
 from regard.models.writers.labels import LabelWriter
 from regard.models.writers.numbers import NumberWriter
 from regard.models.writers.tags import NONE, TagWriter
-from regard.models.writers.tracks import TrackWriter
+from regard.models.writers.tracks import TrackHidden, TrackWriter, constant_velocity
 from tests.helpers import close
 
 ROWS, DIM = 5, 7
@@ -21,7 +21,7 @@ def vectors() -> torch.Tensor:
 def test_labels_are_sigmoids_and_their_loss_that_of_torch():
     writer, vector = LabelWriter(DIM, 3, label_smoothing=0.2).double(), vectors()
     target = torch.randint(0, 2, (ROWS, 3)).float()
-    probabilities = writer(vector)
+    probabilities = writer.answer(vector)
     close(probabilities.detach(), torch.sigmoid(writer.scores(vector)).detach())
     plain = functional.binary_cross_entropy(probabilities, target.double(), reduction="sum")
     close(writer.eval().loss(vector, target).total, plain)
@@ -35,12 +35,12 @@ def test_labels_are_sigmoids_and_their_loss_that_of_torch():
 def test_numbers_are_in_the_units_of_their_targets_and_the_loss_in_deviations(error):
     writer = NumberWriter(DIM, means=(10.0, -2.0), deviations=(4.0, 0.5), error=error).double()
     vector, target = vectors(), torch.randn(ROWS, 2, dtype=torch.float64)
-    off = (writer(vector) - target) / torch.tensor([4.0, 0.5], dtype=torch.float64)
+    off = (writer.answer(vector) - target) / torch.tensor([4.0, 0.5], dtype=torch.float64)
     expected = (off**2 if error == "squared" else off.abs()).sum() / 2
     close(writer.loss(vector, target).total, expected)
     torch.nn.init.zeros_(writer.output.weight)
     torch.nn.init.zeros_(writer.output.bias)
-    close(writer(vector), torch.tensor([[10.0, -2.0]] * ROWS, dtype=torch.float64))
+    close(writer.answer(vector), torch.tensor([[10.0, -2.0]] * ROWS, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_loss_of_tags_is_that_of_tagged_items_only():
     writer = TagWriter(DIM, 3, label_smoothing=0.3).double().eval()
     items = Padded(torch.randn(2, 4, DIM, dtype=torch.float64), torch.tensor([4, 2]))
     target = torch.tensor([[0, NONE, 2, 1], [1, 1, NONE, NONE]])
-    log_p = writer(items).log()
+    log_p = writer.answer(items).log()
     expected = -(log_p[0, 0, 0] + log_p[0, 2, 2] + log_p[0, 3, 1] + log_p[1, 0, 1] + log_p[1, 1, 1])
     close(writer.loss(items, target).total, expected)
     assert writer.count(target) == 5
@@ -75,5 +75,15 @@ def test_loss_of_tracks_is_their_mean_distance():
     writer = TrackWriter(DIM, 2).double()
     target = torch.tensor([[[3.0, 4], [0, 2]], [[0, 0], [6, 8]]], dtype=torch.float64)
     vector = vectors()[:2]
-    assert not writer(vector).any()
-    close(writer.loss(vector, target).total, torch.tensor((5 + 2) / 2 + 10 / 2, dtype=torch.float64))
+    assert not writer.answer(TrackHidden(vector, None)).any()
+    close(writer.loss(TrackHidden(vector, None), target).total, torch.tensor((5 + 2) / 2 + 10 / 2, dtype=torch.float64))
+
+
+def test_tracks_start_from_constant_velocity():
+    writer = TrackWriter(DIM, 2).double()
+    baseline = constant_velocity(torch.tensor([[[0.0, 1], [2, 1.5]]], dtype=torch.float64), 2)
+    close(baseline, torch.tensor([[[2.0, 0.5], [4, 1]]], dtype=torch.float64))
+    hidden = TrackHidden(vectors()[:1], baseline)
+    close(writer.answer(hidden).detach(), baseline)
+    target = torch.tensor([[[5.0, 4.5], [4, 1]]], dtype=torch.float64)  # 5 and 0 from the baseline
+    close(writer.loss(hidden, target).total.detach(), torch.tensor(2.5, dtype=torch.float64))

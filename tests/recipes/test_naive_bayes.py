@@ -7,8 +7,8 @@ import pytest
 
 from regard.cli.main import main
 from regard.errors import UserError
-from regard.models.naive_bayes import NaiveBayesClassifier
 from regard.recipes.load import load
+from regard.recipes.reviews.naive_bayes import NaiveBayesWriter
 from tests.recipes.capture_checks import check_capture
 
 SMALL = "--model.core.width 8 --model.core.hidden 8 --tokenizer.min-count 1 --train.warmup 2 --train.tensorboard false"
@@ -33,7 +33,7 @@ def run(files: Path, name: str, more: str) -> Path:
 def test_log_count_ratios_alone_classify_from_the_first_step(files, capsys, tmp_path):
     folder = run(files, "run", "--train.steps 1 --train.validate-every 1")
     trained = load(folder)
-    assert isinstance(trained.model, NaiveBayesClassifier)
+    assert isinstance(trained.model.writes, NaiveBayesWriter)
     assert trained.predict(["it was dreadful", "what a wonderful day"]) == ["bad", "good"]
     capsys.readouterr()
     assert main(["evaluate", str(folder), "--data.test", str(files / "train.tsv"), "--json"]) == 0

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from regard.attention.masks import Padded
+from regard.data.batches import pad
 from regard.data.text.lines import describe_decode_error, read_lines
 from regard.errors import UserError
 
@@ -23,15 +24,16 @@ _MOST_LINE = 10_000_000
 
 @dataclass(frozen=True)
 class WindowBatch:
-    """Batch of windows of consecutive tokens, padded with -1."""
+    """Batch of windows of consecutive tokens, for a model without a source."""
 
-    tokens: Tensor
-    """(rows, time + 1): the first token is input only, the others are predicted."""
+    target: Padded
+    """(rows, time + 1), padded with 0: the first token is input only, the others are predicted."""
     indices: tuple[int, ...]
+    source: None = None
 
     def to(self, device: torch.device | str) -> "WindowBatch":
         """Copy the batch to a device."""
-        return WindowBatch(self.tokens.to(device, non_blocking=True), self.indices)
+        return WindowBatch(self.target.to(device), self.indices)
 
 
 class WindowBatches:
@@ -68,12 +70,8 @@ class WindowBatches:
 
     def collate(self, epoch: int, indices: Sequence[int]) -> WindowBatch:
         """Return the windows that begin at the given positions."""
-        tokens = np.full((len(indices), self.context + 1), -1, np.int64)
-        for row, start in enumerate(indices):
-            window = self.ids[start : start + self.context + 1]
-            tokens[row, : len(window)] = window
-        longest = int((tokens >= 0).sum(1).max())
-        return WindowBatch(torch.from_numpy(tokens[:, :longest].copy()), tuple(indices))
+        windows = [self.ids[start : start + self.context + 1].tolist() for start in indices]
+        return WindowBatch(pad(windows), tuple(indices))
 
 
 def read_text(path: str | Path) -> str:

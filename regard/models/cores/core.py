@@ -2,6 +2,7 @@
 
     items            = encode(source)             encoder pass
     state            = start(source)              encoder pass, and keys and values of cross-attention
+    state            = start(None, rows=n)        without a source
     hidden           = forward(targets, state)    all targets in parallel (training)
     hidden_t, state  = step(target_t, state)      one target (decoding)
     hidden_1 ..      = decode_set(queries, items) an unordered set of queries; after every decoder block
@@ -33,12 +34,28 @@ class CoreState(Protocol):
 
 
 class Core(nn.Module, ABC):
-    """Base class of cores, between a reader and a writer; input items and hidden states have size `width`."""
+    """Base class of cores, between a reader and a writer; input items and hidden states have size `width`.
 
-    width: int
-    """Size of the input items and of the hidden states."""
-    memory_dim: int
-    """Size of the items that `encode` returns."""
+    memory_dim: size of the items that `encode` returns; `width` if not given.
+    encodes:    False for a decoder alone, which reads no source.
+    decodes:    False for an encoder alone.
+    in_order:   True if the decoder decodes targets in order, False for sets of queries.
+    set_outputs: number of hidden states that `decode_set` returns, one for each decoder block.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        memory_dim: int | None = None,
+        encodes: bool = True,
+        decodes: bool = True,
+        in_order: bool = True,
+        set_outputs: int = 1,
+    ):
+        super().__init__()
+        self.width, self.memory_dim = width, width if memory_dim is None else memory_dim
+        self.encodes, self.decodes, self.in_order, self.set_outputs = encodes, decodes, in_order, set_outputs
 
     def blocks(self) -> list[nn.Module]:
         """Return the modules whose weights are used only inside their own forward, which FSDP may shard one by one."""
@@ -58,12 +75,11 @@ class Core(nn.Module, ABC):
         """
 
     @abstractmethod
-    def start(self, source: Padded) -> CoreState:
-        """Encode source items (batch, source, width); return the state before the first target."""
+    def start(self, source: Padded | None, *, rows: int = 1) -> CoreState:
+        """Encode source items (batch, source, width); return the state before the first target.
 
-    @abstractmethod
-    def begin(self, rows: int) -> CoreState:
-        """Return the state of `rows` rows before the first target, for a core without a source."""
+        source: None for a core without an encoder; the state then has `rows` rows.
+        """
 
     @abstractmethod
     def forward(

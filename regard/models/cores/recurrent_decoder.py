@@ -95,13 +95,10 @@ class RecurrentDecoderCore(Core, ABC):
         decodes: bool,
         in_order: bool,
     ):
-        super().__init__()
-        self.in_order = in_order
-        self.width = width = config.width
-        self.memory_dim = hidden = config.hidden
+        encodes, width, hidden = encoder is not None, config.width, config.hidden
+        super().__init__(width, memory_dim=hidden, encodes=encodes, decodes=decodes, in_order=in_order)
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
         num_decoder = num_decoder if decodes else 0
-        encodes = encoder is not None
         self.encoder = nn.Identity() if encoder is None else encoder
         # With one direction, the final state of the encoder is the initial state of the decoder.
         num_bridges = num_decoder if config.directions == 2 and encodes and in_order else 0
@@ -144,12 +141,13 @@ class RecurrentDecoderCore(Core, ABC):
             outputs = torch.cat((outputs, self.read(outputs, memory).to(outputs.dtype)), -1)
         return [self._read_out((outputs,), queries)]
 
-    def begin(self, rows: int) -> RecurrentDecoderState:
-        """Return zero states of every layer, without a memory."""
-        return RecurrentDecoderState(tuple(cell.begin(rows) for cell in self._decoder), context=None, memory=None)
+    def start(self, source: Padded | None, *, rows: int = 1) -> RecurrentDecoderState:
+        """Encode items (batch, source, width); return the state with s_0, the projected keys and c_0.
 
-    def start(self, source: Padded) -> RecurrentDecoderState:
-        """Encode items (batch, source, width); return the state with s_0, the projected keys and c_0."""
+        Without a source, s_0 is zero in every layer, and there is no memory.
+        """
+        if source is None:
+            return RecurrentDecoderState(tuple(cell.begin(rows) for cell in self._decoder), context=None, memory=None)
         encoded = self.encoder(source)
         cells = self._initial_states(encoded)
         if self.read is None:

@@ -69,13 +69,11 @@ class TransformerCore(Core):
         decodes: bool = True,
         in_order: bool = True,
     ):
-        super().__init__()
-        if not in_order and config.window is not None:
-            raise ValueError(f"window must be None for sets, which have no order, got {config.window}")
-        self.in_order = in_order
-        self.width = self.memory_dim = config.width
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
         num_decoder = num_decoder if decodes else 0
+        super().__init__(config.width, encodes=encodes, decodes=decodes, in_order=in_order, set_outputs=num_decoder)
+        if not in_order and config.window is not None:
+            raise ValueError(f"window must be None for sets, which have no order, got {config.window}")
         self.positions = _positions(config)
         bias = _bias(config, two_sided=True)
         num_encoder = config.layers if encodes else 0
@@ -100,8 +98,10 @@ class TransformerCore(Core):
             items = block(items, mask)
         return source._replace(items=self.encoder_norm(items))
 
-    def start(self, source: Padded) -> TransformerState:
+    def start(self, source: Padded | None, *, rows: int = 1) -> TransformerState:
         """Encode the source items (batch, source, model); return the state with projected keys and values."""
+        if source is None:
+            return TransformerState(sources=(None,) * len(self.decoder), pasts=(None,) * len(self.decoder))
         encoded, mask = self.encode(source), source.mask
         crosses = [block.cross for block in self._decoder_blocks]
         return TransformerState(
@@ -123,10 +123,6 @@ class TransformerCore(Core):
             items = block.decode_set(items, block.cross.memory(encoded.items, encoded.mask))
             hidden.append(self.decoder_norm(items))
         return hidden
-
-    def begin(self, rows: int) -> TransformerState:
-        """Return empty key-value caches, without a source."""
-        return TransformerState(sources=(None,) * len(self.decoder), pasts=(None,) * len(self.decoder))
 
     def forward(
         self, targets: Float[Tensor, "batch target model"], state: TransformerState

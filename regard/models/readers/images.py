@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from regard.attention.masks import Unpadded
 from regard.layers.convolutions import Stem
 from regard.layers.dropout import Dropout
+from regard.models.readers.reader import Reader
 
 
-class ImageReader(nn.Module):
+class ImageReader(Reader):
     """Reader of images (batch, channels, height, width), giving items (batch, positions, dim), row by row.
 
     Pixels are in [0, 1].
@@ -37,6 +38,7 @@ class ImageReader(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
+        self.dim = dim
         channels, height, width = shape
         if patch is None:
             side = 2**downsampling_layers

@@ -14,9 +14,10 @@ from regard.attention.masks import Padded
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.layers.positions.sinusoidal import Sinusoidal
+from regard.models.readers.reader import Reader
 
 
-class SeriesReader(nn.Module):
+class SeriesReader(Reader):
     """Reader of padded series (batch, time, channels), giving items (batch, windows, dim).
 
     Lengths of the input count steps; lengths of the items count windows, the last of which may be incomplete.
@@ -27,7 +28,7 @@ class SeriesReader(nn.Module):
         super().__init__()
         if window < 1:
             raise ValueError(f"window must be at least 1, got {window}")
-        self.window = window
+        self.dim, self.window = dim, window
         self.embed = Linear(window * channels, dim)
         self.positions = Sinusoidal(dim)
         self.dropout = Dropout(dropout)

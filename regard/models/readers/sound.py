@@ -24,6 +24,7 @@ from regard.layers.convolutions import Stem
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.layers.positions.sinusoidal import sinusoids
+from regard.models.readers.reader import Reader
 
 _WINDOW = 0.025
 _FLOOR = 1e-6
@@ -76,7 +77,7 @@ def hide_bands(bands: Float[Tensor, "batch bands frames"], most: int) -> Float[T
     return bands
 
 
-class FrameReader(nn.Module):
+class FrameReader(Reader):
     """Reader of sound (batch, samples), giving items (batch, positions, dim) of 2^downsampling_layers frames each.
 
     centers: (positions, 1), the center of each item as a share of the length.
@@ -97,7 +98,7 @@ class FrameReader(nn.Module):
         hidden: int = 0,
     ):
         super().__init__()
-        self.hidden = hidden
+        self.dim, self.hidden = dim, hidden
         self.spectrum = LogMel(sample_rate, bands, hop=hop)
         frames = samples // self.spectrum.hop
         num_items = -(-frames // 2**downsampling_layers)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.layers.dropout import Dropout
 from regard.layers.forms import NoFormError, TableForm
+from regard.models.readers.reader import Reader
 
 
 def embedding_table(vocab: int, dim: int) -> nn.Embedding:
@@ -22,11 +23,12 @@ def embedding_table(vocab: int, dim: int) -> nn.Embedding:
     return table
 
 
-class TokenReader(nn.Module):
+class TokenReader(Reader):
     """Embedding of token ids as items (batch, time, dim); the table may be shared with a writer."""
 
     def __init__(self, table: nn.Embedding, *, dropout: float = 0.0):
         super().__init__()
+        self.dim = table.embedding_dim
         self.table = table
         self.dropout = Dropout(dropout)
 

@@ -12,15 +12,17 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.layers.linear import Linear
+from regard.models.readers.reader import Reader
 
 _STEP_SCALE = 3.0
 
 
-class TrackReader(nn.Module):
+class TrackReader(Reader):
     """Reader of tracks (batch, agents, observed, 2), the ego agent first, giving items (batch, agents, dim)."""
 
     def __init__(self, observed: int, dim: int):
         super().__init__()
+        self.dim = dim
         self.embed = nn.Sequential(Linear(4 * observed - 2, dim), nn.GELU(), Linear(dim, dim))
         self.ego_embedding = nn.Parameter(torch.randn(dim) * 0.02)
 

@@ -8,7 +8,7 @@ Source: lectures, E (sequence to vector); sigmoid and cross-entropy per label na
 """
 
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.axes import widen
@@ -19,17 +19,25 @@ from regard.ops.token_loss import TokenLoss
 class LabelWriter(VectorWriter):
     """Multi-label head for vectors (batch, dim)."""
 
-    def __init__(self, dim: int, num_labels: int, *, dropout: float = 0.0, label_smoothing: float = 0.0):
-        super().__init__(dim, num_labels, dropout=dropout)
+    def __init__(
+        self,
+        dim: int,
+        num_labels: int,
+        *,
+        pool: nn.Module | None = None,
+        dropout: float = 0.0,
+        label_smoothing: float = 0.0,
+    ):
+        super().__init__(dim, num_labels, pool=pool, dropout=dropout)
         self.label_smoothing = label_smoothing
 
-    def forward(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch labels"]:
+    def answer(self, hidden: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch labels"]:
         """Return the probability of each label."""
-        return widen(self.scores(vector)).sigmoid()
+        return widen(self.scores(hidden)).sigmoid()
 
-    def loss(self, vector: Float[Tensor, "batch dim"], target: Float[Tensor, "batch labels"]) -> TokenLoss:
+    def loss(self, hidden: Float[Tensor, "batch dim"], target: Float[Tensor, "batch labels"]) -> TokenLoss:
         """Return the loss summed over rows and labels, in nats; `target` is 1 for the labels of a row, else 0."""
-        scores = widen(self.scores(vector))
+        scores = widen(self.scores(hidden))
         target = target.to(scores.dtype)
         nll = functional.binary_cross_entropy_with_logits(scores, target, reduction="sum")
         if not self.training or self.label_smoothing == 0:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.models.writers.vector import VectorWriter
@@ -38,6 +38,7 @@ class NumberWriter(VectorWriter):
         means: Sequence[float] = (0.0,),
         deviations: Sequence[float] = (1.0,),
         error: str = "squared",
+        pool: nn.Module | None = None,
         dropout: float = 0.0,
     ):
         if not means or len(means) != len(deviations):
@@ -48,18 +49,18 @@ class NumberWriter(VectorWriter):
             raise ValueError(f"deviations must be positive, got {tuple(deviations)}")
         if error not in ("squared", "absolute"):
             raise ValueError(f"error must be squared or absolute, got {error!r}")
-        super().__init__(dim, len(means), dropout=dropout)
+        super().__init__(dim, len(means), pool=pool, dropout=dropout)
         self.error = error
         # Not persistent: the run folder stores them.
         self.register_buffer("mean", torch.tensor(means), persistent=False)
         self.register_buffer("deviation", torch.tensor(deviations), persistent=False)
 
-    def forward(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch numbers"]:
+    def answer(self, hidden: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch numbers"]:
         """Return the numbers, in the units of the targets."""
-        return self.mean + self.deviation * widen(self.scores(vector))
+        return self.mean + self.deviation * widen(self.scores(hidden))
 
-    def loss(self, vector: Float[Tensor, "batch dim"], target: Float[Tensor, "batch numbers"]) -> TokenLoss:
+    def loss(self, hidden: Float[Tensor, "batch dim"], target: Float[Tensor, "batch numbers"]) -> TokenLoss:
         """Return the mean error over the numbers, in standard deviations, summed over the rows."""
-        difference = widen(self.scores(vector)) - (target - self.mean) / self.deviation
+        difference = widen(self.scores(hidden)) - (target - self.mean) / self.deviation
         total = (difference.square() if self.error == "squared" else difference.abs()).mean(-1).sum()
         return TokenLoss(total, total.detach())

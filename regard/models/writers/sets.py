@@ -1,4 +1,7 @@
-"""Set prediction head: a class and a region for each query.
+"""Set prediction head (DETR): queries that read the encoded source predict a class and a region each.
+
+    q, y_0  = learned queries and references, or those of proposals
+    h_l     = core.decode_set(q, items)_l            self-attention of the queries, and attention to the items
 
     p_qc    = sigmoid(W h_q + b)_c                   "no object": no class is likely
     r_q     = sigmoid(logit(reference_q) + MLP(h_q)) region: center and size
@@ -17,16 +20,20 @@ Source: lectures, E (image to set, sequence to set); carion2020; proposals zhu20
 zhang2023; varifocal zhang2021.
 """
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention.axes import widen
+from regard.attention.masks import Padded
 from regard.layers.linear import Linear
+from regard.models.cores.core import Core
 from regard.models.writers.matching import class_wise_nms, hungarian_matching, task_aligned_assignment
 from regard.models.writers.regions import RegionEmbedding, overlaps, refine_regions
+from regard.models.writers.writer import Writer
+from regard.ops.token_loss import TokenLoss
 
 _COST_CLASS, _COST_DISTANCE, _COST_GIOU = 2.0, 5.0, 2.0
 _NEGATIVE, _FOCUS = 0.75, 2.0
@@ -71,12 +78,27 @@ class SetPredictions(NamedTuple):
         return score.gather(1, order), label.gather(1, order), regions
 
 
-class SetWriter(nn.Module):
-    """Set prediction head for `num_queries` queries, a decoder of `blocks` blocks and regions of `axes` axes.
+class SetHidden(NamedTuple):
+    """What a set is read from."""
 
-    proposing_dim: size of the memory's items if queries start from proposals; None for learned queries.
+    predictions: list[SetPredictions]
+    """Predictions of the queries after each decoder block."""
+    proposed: SetPredictions | None
+    """Proposals of all items; None for learned queries."""
+
+
+class SetWriter(Writer):
+    """Set prediction head for `num_queries` queries and regions of `axes` axes.
+
+    blocks:        number of decoder blocks (`Core.set_outputs`).
+    centers:       where the encoded items stand in the source, (item, axis) in [0, 1], if queries start from proposals,
+                   such as `ImageReader.centers`; None for learned queries.
+    memory_dim:    size of the encoded items; `dim` if not given.
     nms_threshold: IoU above which proposals of the same class are suppressed (NMS).
     """
+
+    part = "set"
+    centers: Tensor | None
 
     def __init__(
         self,
@@ -86,40 +108,56 @@ class SetWriter(nn.Module):
         axes: int,
         num_queries: int,
         blocks: int,
-        proposing_dim: int | None = None,
+        centers: Float[Tensor, "items axes"] | None = None,
+        memory_dim: int | None = None,
         nms_threshold: float = 0.5,
     ):
         super().__init__()
+        self.dim = dim
         self.num_queries, self.num_classes, self.nms_threshold = num_queries, num_classes, nms_threshold
         self.region_embedding = RegionEmbedding(axes, dim)
         self.class_heads = nn.ModuleList(
-            _class_head(dim, num_classes, is_change=proposing_dim is not None) for _ in range(blocks)
+            _class_head(dim, num_classes, is_change=centers is not None) for _ in range(blocks)
         )
         self.region_heads = nn.ModuleList(_region_head(dim, axes) for _ in range(blocks))
-        self.proposes = proposing_dim is not None
-        if proposing_dim is None:
+        self.register_buffer("centers", centers, persistent=False)
+        if centers is None:
             self.queries = nn.Parameter(torch.randn(num_queries, dim) * dim**-0.5)
-            centers = torch.rand(num_queries, axes) * 0.9 + 0.05
-            self.references = nn.Parameter(torch.logit(torch.cat((centers, torch.full_like(centers, 0.2)), -1)))
+            points = torch.rand(num_queries, axes) * 0.9 + 0.05
+            self.references = nn.Parameter(torch.logit(torch.cat((points, torch.full_like(points, 0.2)), -1)))
         else:
-            self.proposal_norm = nn.LayerNorm(proposing_dim)
-            self.proposal_class_head = _class_head(proposing_dim, num_classes)
-            self.proposal_region_head = _region_head(proposing_dim, axes)
-            self.query = Linear(proposing_dim, dim)
+            memory_dim = dim if memory_dim is None else memory_dim
+            self.proposal_norm = nn.LayerNorm(memory_dim)
+            self.proposal_class_head = _class_head(memory_dim, num_classes)
+            self.proposal_region_head = _region_head(memory_dim, axes)
+            self.query = Linear(memory_dim, dim)
             self.class_embedding = Linear(num_classes, dim)
 
-    def propose(
-        self,
-        items: Float[Tensor, "rows items dim"],
-        centers: Float[Tensor, "items axes"],
-        hidden: Tensor | None = None,
-    ) -> SetPredictions:
-        """Return the proposal of every item of the memory; `hidden` is True for padding."""
+    def read(self, core: Core, items: Padded | None, *, source: Any = None, queries: Tensor | None = None) -> SetHidden:
+        """Return the predictions of the queries after each decoder block, and the proposals."""
+        assert items is not None
+        encoded = core.encode(items)
+        proposed = None if self.centers is None else self.propose(encoded, self.centers)
+        queries, start = self.select_queries(encoded.items, proposed)
+        return SetHidden(self.predictions_per_block(core.decode_set(queries, encoded), start), proposed)
+
+    def answer(self, hidden: SetHidden) -> SetPredictions:
+        """Return the predictions after the last decoder block."""
+        return hidden.predictions[-1]
+
+    def count(self, target: SetTargets) -> int:
+        """Return the number of elements plus the number of rows, since rows without elements have a loss as well."""
+        return int(target.real.sum()) + len(target.labels)
+
+    def propose(self, encoded: Padded, centers: Float[Tensor, "items axes"]) -> SetPredictions:
+        """Return the proposal of every item of the memory."""
+        items, mask = encoded.items, encoded.mask
         normed = self.proposal_norm(items)
         references = torch.cat((centers, torch.full_like(centers, _SIDE)), -1)
         logits = widen(self.proposal_class_head(normed))
-        if hidden is not None:
-            logits = logits.masked_fill(hidden[..., None], -100.0)
+        if mask is not None:
+            padding = ~mask.tensor(1, items.shape[1]).squeeze(1)
+            logits = logits.masked_fill(padding[..., None], -100.0)
         regions = refine_regions(references.expand(len(items), -1, -1), widen(self.proposal_region_head(normed)))
         return SetPredictions(logits, regions)
 
@@ -148,7 +186,7 @@ class SetWriter(nn.Module):
         for h, classes, changes in zip(hidden, self.class_heads, self.region_heads, strict=True):
             regions = refine_regions(regions, widen(changes(h)))
             change = widen(classes(h))
-            logits = logits + change if self.proposes else change
+            logits = logits + change if self.centers is not None else change
             predictions.append(SetPredictions(logits, regions))
             logits, regions = self._detach(predictions[-1])
         return predictions
@@ -162,7 +200,15 @@ class SetWriter(nn.Module):
             return predictions.logits, predictions.regions
         return predictions.logits.detach(), predictions.regions.detach()
 
-    def loss(self, predictions: SetPredictions, target: SetTargets) -> Float[Tensor, ""]:
+    def loss(self, hidden: SetHidden, target: SetTargets) -> TokenLoss:
+        """Return the loss summed over the rows: of all blocks and the proposals; to report, that of the last block."""
+        losses = [self.matched_loss(predictions, target) for predictions in hidden.predictions]
+        total = sum(losses[1:], losses[0])
+        if hidden.proposed is not None and self.centers is not None:
+            total = total + self.proposal_loss(hidden.proposed, self.centers, target)
+        return TokenLoss(total, losses[-1].detach())
+
+    def matched_loss(self, predictions: SetPredictions, target: SetTargets) -> Float[Tensor, ""]:
         """Return the loss summed over the rows, with one query per target (Hungarian matching)."""
         rows, queries, elements = hungarian_matching(_cost(predictions, target), target.real)
         target_scores = torch.zeros_like(predictions.logits)

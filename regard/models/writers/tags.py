@@ -7,6 +7,8 @@ Items whose target is NONE have no tag: padding, and the subwords of a word afte
 Source: lectures, E (sequence to sequence of the same length); collobert2011, section 3.3.1 (a tag per word).
 """
 
+from typing import Any
+
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -14,31 +16,41 @@ from regard.attention.axes import widen
 from regard.attention.masks import Padded
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
+from regard.models.cores.core import Core
+from regard.models.writers.writer import Writer
 from regard.ops.token_loss import TokenLoss
 
 NONE = -1
 """Target of an item without a tag."""
 
 
-class TagWriter(nn.Module):
+class TagWriter(Writer):
     """Token classification head for items (batch, time, dim)."""
+
+    part = "encoder"
 
     def __init__(self, dim: int, num_tags: int, *, dropout: float = 0.0, label_smoothing: float = 0.0):
         super().__init__()
+        self.dim = dim
         self.norm = nn.LayerNorm(dim)
         self.dropout = Dropout(dropout)
         self.output = Linear(dim, num_tags)
         self.label_smoothing = label_smoothing
 
-    def forward(self, items: Padded) -> Float[Tensor, "batch time tags"]:
-        """Return the probabilities of the tags of every item; those of padding are meaningless."""
-        return widen(self._scores(items.items)).softmax(-1)
+    def read(self, core: Core, items: Padded | None, *, source: Any = None, queries: Tensor | None = None) -> Padded:
+        """Return the encoded items."""
+        assert items is not None
+        return core.encode(items)
 
-    def loss(self, items: Padded, target: Int[Tensor, "batch time"]) -> TokenLoss:
+    def answer(self, hidden: Padded) -> Float[Tensor, "batch time tags"]:
+        """Return the probabilities of the tags of every item; those of padding are meaningless."""
+        return widen(self._scores(hidden.items)).softmax(-1)
+
+    def loss(self, hidden: Padded, target: Int[Tensor, "batch time"]) -> TokenLoss:
         """Return the loss summed over the tagged items, in nats; label smoothing in training only."""
         tagged = (target != NONE).flatten().nonzero().squeeze(1)
-        hidden = items.items.flatten(0, 1).index_select(0, tagged)  # (tagged, dim)
-        log_p = widen(self._scores(hidden)).log_softmax(-1)
+        vectors = hidden.items.flatten(0, 1).index_select(0, tagged)  # (tagged, dim)
+        log_p = widen(self._scores(vectors)).log_softmax(-1)
         nll = -log_p.gather(1, target.flatten().index_select(0, tagged)[:, None]).sum()
         if not self.training or self.label_smoothing == 0:
             return TokenLoss(nll, nll.detach())

@@ -9,42 +9,80 @@ Training uses teacher forcing: the target shifted by one, all positions at once.
 Source: lectures, D (predicting at time t); tied embeddings: press2017.
 """
 
+from typing import Any
+
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded, padding
 from regard.layers.forms import NoFormError, TableForm, WriterForm, form_of
+from regard.layers.positions.base import PositionalEncoding
+from regard.models.cores.core import Core
 from regard.models.readers.tokens import TokenReader
+from regard.models.writers.writer import Writer
 from regard.ops.linear import linear
 from regard.ops.token_loss import TokenLoss, token_loss
 
 
-class TokenWriter(nn.Module):
+class TokenWriter(Writer):
     """Decoder input embedding, and output layer with its loss.
 
-    output_table: (vocab, dim), may be the table of `inputs` (tied).
+    output_table: (vocab, dim), the table of `inputs` if not given (tied).
+    positions:    what `add` of this encoding adds to the decoder inputs, such as GridPositions; None: the core alone
+                  encodes positions.
     """
 
-    def __init__(self, inputs: TokenReader, output_table: nn.Embedding, *, label_smoothing: float = 0.0):
+    part = "decoder"
+
+    def __init__(
+        self,
+        inputs: TokenReader,
+        output_table: nn.Embedding | None = None,
+        *,
+        positions: PositionalEncoding | None = None,
+        label_smoothing: float = 0.0,
+    ):
         super().__init__()
+        self.dim = inputs.dim
         self.inputs = inputs
-        self.output_table = output_table
+        self.output_table = inputs.table if output_table is None else output_table
+        self.positions = positions
         self.label_smoothing = label_smoothing
 
-    def embed_shifted(self, target: Padded) -> Float[Tensor, "batch steps dim"]:
-        """Embed the decoder inputs: the target without its last token."""
-        return self.inputs.embed(target.items[:, :-1])
+    def embed(self, tokens: Int[Tensor, "rows time"], start: int = 0) -> Float[Tensor, "rows time dim"]:
+        """Return the decoder inputs for tokens, the first at position `start`."""
+        items = self.inputs.embed(tokens)
+        return items if self.positions is None else self.positions.add(items, start)
 
-    def embed(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows dim"]:
-        """Embed one token per row."""
-        return self.inputs.embed(tokens)
+    def embed_target(self, target: Padded | None) -> Float[Tensor, "batch steps dim"]:
+        """Return the decoder inputs of all positions: the target without its last token.
 
-    def logits(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
+        Raises: TypeError without a target.
+        """
+        if target is None:
+            raise TypeError(
+                "`target` must be token ids (Padded), got None; to decode without a target, use `start` and `step`"
+            )
+        return self.embed(target.items[:, :-1])
+
+    def read(
+        self, core: Core, items: Padded | None, *, source: Any = None, queries: Tensor | None = None
+    ) -> Float[Tensor, "batch steps dim"]:
+        """Return the hidden states of the decoder at all positions."""
+        assert queries is not None
+        return core(queries, core.start(items, rows=len(queries)))
+
+    def answer(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
         """Return the logits over the vocabulary."""
         return linear(hidden, self.output_table.weight)
 
     def form(self) -> WriterForm:
-        """Return the form of this module in decoding (regard.layers.forms)."""
+        """Return the form of this module in decoding (regard.layers.forms).
+
+        Raises: NoFormError if it has positions, or tables of another class.
+        """
+        if self.positions is not None:
+            raise NoFormError(self.positions, "adds positions to the decoder inputs, which only torch runs")
         if type(self.output_table) is not nn.Embedding:
             raise NoFormError(
                 self.output_table, f"is a {type(self.output_table).__name__} where an Embedding is expected"

@@ -1,37 +1,45 @@
 """Base class of output heads that predict from one vector per row.
 
+    h  = pool(core.encode(items))                            one vector per row: a weighted sum of the encoded items
     h' = dropout(LayerNorm(h))      scores = W h' + b        subclasses define the prediction and the loss
 
 Source: lectures, E (sequence to vector).
 """
 
-from abc import ABC, abstractmethod
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.masks import Padded
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
-from regard.ops.token_loss import TokenLoss
+from regard.layers.pool import AttentionPooling
+from regard.models.cores.core import Core
+from regard.models.writers.writer import Writer
 
 
-class VectorWriter(nn.Module, ABC):
-    """Output head for vectors (batch, dim): one prediction per row, and its loss."""
+class VectorWriter(Writer):
+    """Output head for one vector per row (batch, dim).
 
-    def __init__(self, dim: int, size: int, *, dropout: float = 0.0):
+    pool: module from the encoded items (Padded) to one vector per row; by default a learned query that attends to them.
+    """
+
+    part = "encoder"
+
+    def __init__(self, dim: int, size: int, *, pool: nn.Module | None = None, dropout: float = 0.0):
         super().__init__()
+        self.dim = dim
+        self.pool = AttentionPooling(dim, num_heads=1) if pool is None else pool
         self.norm = nn.LayerNorm(dim)
         self.dropout = Dropout(dropout)
         self.output = Linear(dim, size)
 
+    def read(self, core: Core, items: Padded | None, *, source: Any = None, queries: Tensor | None = None) -> Any:
+        """Return the pooled vector of each row."""
+        assert items is not None
+        return self.pool(core.encode(items))
+
     def scores(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch size"]:
         """Return the scores of the output layer."""
         return self.output(self.dropout(self.norm(vector)))
-
-    @abstractmethod
-    def forward(self, vector: Float[Tensor, "batch dim"]) -> Tensor:
-        """Return the prediction of each row."""
-
-    @abstractmethod
-    def loss(self, vector: Float[Tensor, "batch dim"], target: Tensor) -> TokenLoss:
-        """Return the training objective and the reported loss, summed over the rows."""

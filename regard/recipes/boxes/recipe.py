@@ -28,7 +28,7 @@ from regard.look.maps import SampleMaps
 from regard.look.sample import Axis, DetectedBox, Sample
 from regard.look.sample import Image as Picture
 from regard.models.build import build_detector
-from regard.models.detector import Detector
+from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.likelihood import set_log_prob
 from regard.recipes.base.pictures import patch_axis
@@ -115,7 +115,7 @@ class BoxesRecipe(Recipe):
         settings = {"width": self.config.data.width, "height": self.config.data.height, "seed": self.run.seed}
         return BoxBatches(data, labels, rows=rows, is_fixed=is_fixed, augment=augment, **settings)
 
-    def model(self) -> Detector:
+    def model(self) -> Model:
         """Return a detector for this image size and these labels."""
         data, config = self.config.data, self.config.model
         shape = (3, data.height, data.width)

@@ -8,8 +8,7 @@ Source: lecun1998, section II (convolutions and sub-sampling in turn); batch nor
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.models.classifier import ClassificationBatch
-from regard.models.model import BatchLoss
+from regard.models.model import BatchLoss, SourceTargetBatch
 from regard.models.writers.classes import ClassWriter
 
 _STAGES = 3
@@ -34,19 +33,20 @@ class ConvolutionalClassifier(nn.Module):
             ]
             before, height, width = after, -(-height // 2), -(-width // 2)
         self.stages = nn.Sequential(*stages, nn.Flatten())
-        self.writes = ClassWriter(before * height * width, num_classes, dropout=0.3, label_smoothing=label_smoothing)
+        settings = {"pool": nn.Identity(), "dropout": 0.3, "label_smoothing": label_smoothing}
+        self.writes = ClassWriter(before * height * width, num_classes, **settings)
 
     def forward(self, source: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
         """Return the probabilities of the classes."""
-        return self.writes(self.stages(source - 0.5))
+        return self.writes.answer(self.stages(source - 0.5))
 
-    def loss(self, batch: ClassificationBatch) -> BatchLoss:
+    def loss(self, batch: SourceTargetBatch) -> BatchLoss:
         """Return the loss of a batch, summed over its rows."""
         assert isinstance(batch.source, Tensor)
         total, nll = self.writes.loss(self.stages(batch.source - 0.5), batch.target)
         return BatchLoss(total, nll, self.count(batch))
 
-    def count(self, batch: ClassificationBatch) -> int:
+    def count(self, batch: SourceTargetBatch) -> int:
         """Return the number of rows of a batch."""
         return len(batch.target)
 

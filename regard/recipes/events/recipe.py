@@ -33,7 +33,7 @@ from regard.errors import UserError
 from regard.look.maps import SampleMaps
 from regard.look.sample import Axis, DetectedEvent, Sample, Sound
 from regard.models.build import build_detector
-from regard.models.detector import Detector
+from regard.models.model import Model
 from regard.models.readers.sound import FrameReader
 from regard.recipes.base.likelihood import set_log_prob
 from regard.recipes.base.recipe import Recipe, TrainedRun, get_input
@@ -134,7 +134,7 @@ class EventsRecipe(Recipe):
         recordings = read_recordings(Path(path), round(data.seconds * data.sample_rate))
         return make_sound_scenes(recordings, split, count, data)
 
-    def model(self) -> Detector:
+    def model(self) -> Model:
         """Return a detector for this length of sounds and these labels."""
         data, config = self.config.data, self.config.model
         reads = FrameReader(

@@ -23,8 +23,9 @@ from regard.data.images.dataset import ImageDataset, image_shape, load_digits, r
 from regard.errors import UserError
 from regard.look.maps import SampleMaps
 from regard.look.sample import Axis, Sample
-from regard.models.build import build_image_classifier
-from regard.models.classifier import Classifier
+from regard.models.build import build_classifier
+from regard.models.model import Model
+from regard.models.readers.images import ImageReader
 from regard.recipes.base.image_batches import ImageBatches
 from regard.recipes.base.likelihood import answer_log_prob
 from regard.recipes.base.pictures import load_pixels, patch_axis, read_shape, save_shape, to_picture
@@ -86,15 +87,11 @@ class ImagesRecipe(Recipe):
             train.pixels[keep], targets, size=self.config.batch, seed=self.run.seed, augment=self.config.augment
         )
 
-    def model(self) -> Classifier:
+    def model(self) -> Model:
         """Return a classifier for this image size and these targets."""
         config, smoothing = self.config.model, self.config.train.label_smoothing
-        return build_image_classifier(
-            config,
-            shape=self.shape,
-            patch=self.config.patch,
-            writes=lambda dim: self.target.build_writer(dim, config, smoothing),
-        )
+        reads = ImageReader(self.shape, config.core.width, patch=self.config.patch, dropout=config.dropout)
+        return build_classifier(config, reads, lambda dim, pool: self.target.build_writer(dim, config, smoothing, pool))
 
     def describe(self) -> str:
         """Return the input size and the possible answers."""

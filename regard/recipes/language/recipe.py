@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.data.batches import pad
 from regard.data.embedded import dates
 from regard.data.embedded.dates_config import DatesConfig
 from regard.data.text.windows import WindowBatches, read_text, split_blocks
@@ -31,7 +32,7 @@ from regard.look.maps import SampleMaps
 from regard.look.sample import Sample
 from regard.models.build import build_language_model
 from regard.models.config import RecurrentConfig
-from regard.models.language import LanguageModel
+from regard.models.model import Model
 from regard.recipes.base.recipe import Recipe, TrainedRun, check_inputs, get_input
 from regard.recipes.base.run import Run
 from regard.recipes.language.config import LanguageRunConfig
@@ -89,7 +90,7 @@ class LanguageRecipe(Recipe):
             self.encode(self._texts[0]), seed=self.run.seed, origin=self.config.data.train or "dates", **sizes
         )
 
-    def model(self) -> LanguageModel:
+    def model(self) -> Model:
         """Return a language model for this vocabulary."""
         return build_language_model(self.config.model, vocab=len(self.tokenizer))
 
@@ -105,7 +106,7 @@ class LanguageRecipe(Recipe):
     @torch.no_grad()
     def score(self, model: nn.Module, text: str, origin: str = "text") -> dict[str, float]:
         """Return nll, perplexity and bits per token of a text, and the percentage of unknown tokens."""
-        assert isinstance(model, LanguageModel)
+        assert isinstance(model, Model)
         device = next(model.parameters()).device
         ids = self.encode(text)
         batches = WindowBatches(ids, context=self.config.context, rows=64, seed=0, is_fixed=True, origin=origin)
@@ -258,9 +259,11 @@ class TrainedLanguage(TrainedRun):
 
     def likelihood(self, given: str, maps: SampleMaps) -> Tensor:
         """Return log p of the text's tokens after the first; the token predicted after the last is not included."""
-        tokens = torch.tensor([self.recipe.encode(given).tolist()], device=next(self._model.parameters()).device)
-        log_p = self._model(tokens)[0, :-1].float().log_softmax(-1)
-        return log_p.gather(1, tokens[0, 1:, None]).sum()
+        ids = self.recipe.encode(given).tolist()
+        # Of the last token of a target only the prediction counts: with one more, every token of the text is read.
+        target = pad([[*ids, 0]]).to(next(self._model.parameters()).device)
+        log_p = self._model(target=target)[0, :-1].float().log_softmax(-1)
+        return log_p.gather(1, target.items[0, 1:-1, None]).sum()
 
     def _look_sample(self, text: str) -> Sample:
         """Return the sample of a look at this text; its input tokens are emitted with the answer."""
@@ -281,10 +284,10 @@ class TrainedLanguage(TrainedRun):
 
     @torch.no_grad()
     def _mean_log_p(self, ids: list[int], tokens: list[int]) -> float:
-        last = torch.tensor([[*ids, *tokens][-(self.config.context + 1) :]])
-        logits = self._model(last[:, :-1].to(next(self._model.parameters()).device)).float().log_softmax(-1).cpu()
-        count = min(len(tokens), last.shape[1] - 1)
-        return float(logits.gather(2, last[:, 1:, None])[0, -count:, 0].mean())
+        last = pad([[*ids, *tokens][-(self.config.context + 1) :]])
+        logits = self._model(target=last.to(next(self._model.parameters()).device)).float().log_softmax(-1).cpu()
+        count = min(len(tokens), last.items.shape[1] - 1)
+        return float(logits.gather(2, last.items[:, 1:, None])[0, -count:, 0].mean())
 
 
 def create_recipe(run: Run, notify: Callable[[str], None]) -> LanguageRecipe:

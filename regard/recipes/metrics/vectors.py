@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.models.classifier import Classifier
+from regard.models.model import Model
 
 LABEL_THRESHOLD = 0.5
 """Lowest probability of a predicted label."""
@@ -29,7 +29,7 @@ _TINY = 1e-38
 @torch.no_grad()
 def predict_all(model: nn.Module, batches: Iterable[Any]) -> tuple[Tensor, Tensor]:
     """Return answers (rows, ...) and targets (rows, ...) of all batches, in the order of their indices."""
-    assert isinstance(model, Classifier)
+    assert isinstance(model, Model)
     device = next(model.parameters()).device
     answers, targets, order = [], [], []
     for cpu_batch in batches:

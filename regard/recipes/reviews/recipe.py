@@ -30,12 +30,14 @@ from regard.errors import UserError
 from regard.look.maps import SampleMaps
 from regard.look.sample import Axis, Sample
 from regard.models.build import build_classifier
-from regard.models.classifier import Classifier
+from regard.models.model import Model
+from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.recipes.base.likelihood import answer_log_prob
 from regard.recipes.base.recipe import Recipe, TrainedRun, get_input
 from regard.recipes.base.run import Run
 from regard.recipes.metrics.vectors import predict_all
 from regard.recipes.reviews.config import ReviewsRunConfig
+from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader
 from regard.recipes.targets.base import Answer, RawTargets, Target
 from regard.recipes.targets.kinds import get_target_type
 from regard.recipes.targets.labels import ClassTarget
@@ -119,14 +121,22 @@ class ReviewsRecipe(Recipe):
             origin=self._train.origin,
         )
 
-    def model(self) -> Classifier:
+    def model(self) -> Model:
         """Return a classifier for this vocabulary and these targets."""
         config, smoothing = self.config.model, self.config.train.label_smoothing
+        table = embedding_table(len(self.tokenizer), config.core.width)
+        if self.feature_kinds is None:
+            reads = TokenReader(table, dropout=config.dropout)
+            return build_classifier(
+                config, reads, lambda dim, pool: self.target.build_writer(dim, config, smoothing, pool)
+            )
+        target, kinds = self.target, len(KINDS[self.feature_kinds])
+        assert isinstance(target, ClassTarget)  # ratios are by class
+        settings = {"kinds": kinds, "dropout": config.dropout, "label_smoothing": smoothing}
         return build_classifier(
             config,
-            vocab=len(self.tokenizer),
-            writes=lambda dim: self.target.build_writer(dim, config, smoothing),
-            ratio_kinds=0 if self.feature_kinds is None else len(KINDS[self.feature_kinds]),
+            RatioTextReader(table, dropout=config.dropout),
+            lambda dim, pool: NaiveBayesWriter(dim, len(target.names), pool=pool, **settings),
         )
 
     def describe(self) -> str:

@@ -27,7 +27,7 @@ from regard.errors import UserError
 from regard.look.maps import SampleMaps
 from regard.look.sample import Axis, Sample
 from regard.models.build import build_tagger
-from regard.models.tagger import Tagger
+from regard.models.model import Model
 from regard.recipes.base.recipe import Recipe, TrainedRun, get_input
 from regard.recipes.base.run import Run
 from regard.recipes.metrics.tags import has_entities, tag_scores
@@ -83,7 +83,7 @@ class TagsRecipe(Recipe):
             self.encode(usable), batch_tokens=budget, seed=self.run.seed, change=change, origin=usable.origin
         )
 
-    def model(self) -> Tagger:
+    def model(self) -> Model:
         """Return a tagger for this vocabulary and these tags."""
         sizes = {"vocab": len(self.tokenizer), "num_tags": len(self.labels)}
         return build_tagger(self.config.model, **sizes, label_smoothing=self.config.train.label_smoothing)

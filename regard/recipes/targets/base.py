@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.data.config import ImagesConfig, LabeledConfig, OnBad
 from regard.errors import UserError
@@ -71,8 +71,8 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float) -> VectorWriter:
-        """Return the output layer that maps vectors to answers."""
+    def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module) -> VectorWriter:
+        """Return the output layer that maps the vectors of `pool` to answers."""
 
     @abstractmethod
     def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.data.config import ImagesConfig, LabeledConfig
 from regard.data.text.label_normalizer import LabelNormalizer
@@ -65,9 +65,9 @@ class ClassTarget(_NamedTarget):
         keep, numbers = self.labels.encode(raw.texts, raw.on_bad, **location, nouns=raw.nouns)
         return keep, np.asarray(numbers, np.int64)
 
-    def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float) -> VectorWriter:
+    def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module) -> VectorWriter:
         """Return a softmax classifier."""
-        return ClassWriter(dim, len(self.names), dropout=config.dropout, label_smoothing=label_smoothing)
+        return ClassWriter(dim, len(self.names), pool=pool, dropout=config.dropout, label_smoothing=label_smoothing)
 
     def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
         """Return accuracy, macro F1 and nll."""
@@ -119,9 +119,9 @@ class LabelsTarget(_NamedTarget):
             targets[row, numbers] = 1
         return keep, targets
 
-    def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float) -> VectorWriter:
+    def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module) -> VectorWriter:
         """Return an output layer with a sigmoid for each label."""
-        return LabelWriter(dim, len(self.names), dropout=config.dropout, label_smoothing=label_smoothing)
+        return LabelWriter(dim, len(self.names), pool=pool, dropout=config.dropout, label_smoothing=label_smoothing)
 
     def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
         """Return micro and macro F1, exact match, average precision and nll."""

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.data.config import ImagesConfig, LabeledConfig
 from regard.data.text.labels import split_list
@@ -83,10 +83,10 @@ class NumberTarget(Target):
         check_not_empty(raw, keep)
         return keep, np.asarray(rows, np.float32)
 
-    def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float) -> VectorWriter:
+    def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module) -> VectorWriter:
         """Return a regression output layer with these means and standard deviations."""
         scales = {"means": self.means, "deviations": self.deviations}
-        return NumberWriter(dim, **scales, error=config.regression_loss, dropout=config.dropout)
+        return NumberWriter(dim, **scales, error=config.regression_loss, pool=pool, dropout=config.dropout)
 
     def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
         """Return mean absolute error, root mean squared error and R^2."""

@@ -24,7 +24,7 @@ from regard.data.tracks import TrackBatches, TrackWindows, make_tracks, read_win
 from regard.errors import UserError
 from regard.look.sample import Axis, Plane, Sample, Track
 from regard.models.build import build_forecaster
-from regard.models.forecaster import Forecaster
+from regard.models.model import Model
 from regard.recipes.base.recipe import Recipe, TrainedRun, get_input
 from regard.recipes.base.run import Run
 from regard.recipes.tracks.config import TracksRunConfig
@@ -80,7 +80,7 @@ class TracksRecipe(Recipe):
         settings = {"rows": self.config.batch, "seed": self.run.seed}
         return TrackBatches(self.load_windows("train"), self.config.data, augment=True, **settings)
 
-    def model(self) -> Forecaster:
+    def model(self) -> Model:
         """Return a forecaster for these numbers of observed and predicted positions."""
         data = self.config.data
         return build_forecaster(self.config.model, observed=data.observed, predicted=data.predicted)

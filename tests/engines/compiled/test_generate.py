@@ -10,7 +10,7 @@ from regard.engines.registry import prepare
 from regard.engines.torch import TorchEngine
 from regard.models.build import build_language_model
 from regard.models.config import LanguageModelConfig, TransformerConfig
-from regard.models.language import LanguageModel
+from regard.models.model import Model
 
 VOCAB = 50
 SMALL = TransformerConfig(layers=2, width=32, heads=2, feedforward=48, activation="gelu")
@@ -24,7 +24,7 @@ KINDS = {
 OPTIONS = {"seeds": [4, 5, 6, 7], "banned": [0, 3]}
 
 
-def make_model(config: TransformerConfig) -> LanguageModel:
+def make_model(config: TransformerConfig) -> Model:
     torch.manual_seed(3)
     model = build_language_model(LanguageModelConfig(core=config), vocab=VOCAB).eval()
     with torch.no_grad():
@@ -105,7 +105,7 @@ def test_all_tokens_banned_raises():
 def test_nan_scores_raise():
     model = make_model(SMALL)
     with torch.no_grad():
-        model.core.decoder_norm.weight[2], model.reads.table.weight[:, 2] = 3e38, 3e38
+        model.core.decoder_norm.weight[2], model.writes.output_table.weight[:, 2] = 3e38, 3e38
     with pytest.raises(ValueError, match="logits must not hold NaN"):
         prepare("compiled", model).generate(
             [[4]], SampleConfig(length=3, temperature=0), window=8, seeds=[0], banned=[]

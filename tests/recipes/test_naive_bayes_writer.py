@@ -1,16 +1,15 @@
 """Naive-Bayes classifier: initial scores, padding, gradients."""
 
 import numpy as np
-import pytest
 import torch
 
 from regard.data.batches import pad
 from regard.data.text.labels import LabeledBatch, attach_ratios
 from regard.models.build import build_classifier
 from regard.models.config import ClassifierConfig, RecurrentConfig
-from regard.models.naive_bayes import NaiveBayesClassifier
-from regard.models.writers.classes import ClassWriter
-from regard.models.writers.labels import LabelWriter
+from regard.models.model import Model
+from regard.models.readers.tokens import embedding_table
+from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader
 from tests.helpers import close, without_gradient
 
 CONFIG = ClassifierConfig(core=RecurrentConfig(width=12, hidden=14), pool_heads=2, dropout=0)
@@ -18,30 +17,30 @@ ROWS = [[4, 5, 6, 7, 8], [9], [4, 10]]
 RATIOS = [np.random.default_rng(i).normal(size=(len(row), 2, 3)).astype(np.float32) for i, row in enumerate(ROWS)]
 
 
-def model() -> NaiveBayesClassifier:
+def model() -> Model:
     torch.manual_seed(1)
-    classifier = build_classifier(CONFIG, vocab=11, writes=lambda dim: ClassWriter(dim, 3), ratio_kinds=2)
-    assert isinstance(classifier, NaiveBayesClassifier)
+    reads = RatioTextReader(embedding_table(11, CONFIG.core.width))
+    classifier = build_classifier(CONFIG, reads, lambda dim, pool: NaiveBayesWriter(dim, 3, kinds=2, pool=pool))
     return classifier.double().eval()
 
 
 def test_untrained_classifier_gives_the_sum_of_ratios():
     untrained = model()
-    torch.nn.init.ones_(untrained.ratio_scores.scale)
+    torch.nn.init.ones_(untrained.writes.ratio_scores.scale)
     expected = torch.stack([torch.from_numpy(rows).double().sum((0, 1)) for rows in RATIOS]).softmax(-1)
     close(untrained(attach_ratios(pad(ROWS), RATIOS)).detach(), expected)
 
 
 def test_rows_are_independent_of_their_batch():
     classifier = model()
-    torch.nn.init.normal_(classifier.ratio_scores.query)  # the subwords now have different weights
+    torch.nn.init.normal_(classifier.writes.ratio_scores.query)  # the subwords now have different weights
     batched = classifier(attach_ratios(pad(ROWS), RATIOS))
     for row, (ids, rows) in enumerate(zip(ROWS, RATIOS, strict=True)):
         close(classifier(attach_ratios(pad([ids]), [rows])), batched[row : row + 1])
 
 
 def test_attention_weights_the_ratios():
-    scores = model().ratio_scores
+    scores = model().writes.ratio_scores
     with torch.no_grad():
         scores.scale.fill_(1)
         scores.query.normal_(std=9)
@@ -61,9 +60,4 @@ def test_every_parameter_has_a_gradient_except_the_keys_while_the_query_is_zero(
     close(loss.total.detach(), -probabilities.gather(1, batch.target[:, None]).log().sum().detach())
     loss.total.backward()
     # The bias of the keys adds the same number to all scores.
-    assert without_gradient(classifier) == {"ratio_scores.key.weight", "pool.attention.key.bias"}
-
-
-def test_ratios_need_a_class_writer():
-    with pytest.raises(TypeError, match=r"writes must be a ClassWriter, .* got LabelWriter"):
-        build_classifier(CONFIG, vocab=11, writes=lambda dim: LabelWriter(dim, 3), ratio_kinds=2)
+    assert without_gradient(classifier) == {"writes.ratio_scores.key.weight", "writes.pool.attention.key.bias"}

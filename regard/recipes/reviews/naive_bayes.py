@@ -9,22 +9,20 @@ those of naive Bayes. Training learns the weights a_i of the ratios, and through
 Source: wang2012, section 2 (features that are log-count ratios); lectures, A (one query reads a memory).
 """
 
-from typing import Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.axes import widen
 from regard.attention.masks import Padded
 from regard.attention.memory import Memory
 from regard.layers.linear import Linear
-from regard.layers.pool import AttentionPooling
 from regard.layers.read import Read
-from regard.models.classifier import ClassificationBatch, Classifier
 from regard.models.cores.core import Core
-from regard.models.model import BatchLoss
+from regard.models.readers.tokens import TokenReader
 from regard.models.writers.classes import ClassWriter
-from regard.models.writers.vector import VectorWriter
 
 
 @runtime_checkable
@@ -40,6 +38,15 @@ class RatioTexts(Protocol):
     def ratios(self) -> Float[Tensor, "batch time kinds classes"]:
         """Log-count ratios; zeros at padding."""
         ...
+
+
+class NaiveBayesHidden(NamedTuple):
+    """What a class is predicted from."""
+
+    vector: Float[Tensor, "batch dim"]
+    """Pooled vector of each row."""
+    scores: Float[Tensor, "batch classes"]
+    """Naive-Bayes scores of each row."""
 
 
 class NaiveBayesScores(nn.Module):
@@ -65,31 +72,40 @@ class NaiveBayesScores(nn.Module):
         return items.lengths[:, None] * mean
 
 
-class NaiveBayesClassifier(Classifier):
-    """Classifier of texts with log-count ratios (RatioTexts)."""
+class RatioTextReader(TokenReader):
+    """Reader of the subwords of texts with log-count ratios (RatioTexts)."""
 
-    writes: ClassWriter
+    def forward(self, source: RatioTexts) -> Padded:  # type: ignore[override]
+        """Return the items of the text; the ratios are for the writer."""
+        return super().forward(source.text)
 
-    def __init__(self, reads: nn.Module, core: Core, pool: AttentionPooling, writes: VectorWriter, *, kinds: int):
-        if not isinstance(writes, ClassWriter):
-            raise TypeError(f"writes must be a ClassWriter, since ratios are by class, got {type(writes).__name__}")
-        super().__init__(reads, core, pool, writes)
-        self.ratio_scores = NaiveBayesScores(core.memory_dim, kinds)
-        nn.init.zeros_(writes.output.weight)  # initially the scores are those of naive Bayes alone
-        nn.init.zeros_(writes.output.bias)
 
-    def forward(self, source: RatioTexts) -> Float[Tensor, "batch classes"]:
-        """Return the probabilities of the classes."""
-        return self.writes(*self.pool_and_sum(source))
+class NaiveBayesWriter(ClassWriter):
+    """Classification head for texts with log-count ratios (RatioTexts) of `kinds` kinds."""
 
-    def pool_and_sum(self, source: RatioTexts) -> tuple[Float[Tensor, "batch dim"], Float[Tensor, "batch classes"]]:
+    def __init__(
+        self,
+        dim: int,
+        num_classes: int,
+        *,
+        kinds: int,
+        pool: nn.Module | None = None,
+        dropout: float = 0.0,
+        label_smoothing: float = 0.0,
+    ):
+        super().__init__(dim, num_classes, pool=pool, dropout=dropout, label_smoothing=label_smoothing)
+        self.ratio_scores = NaiveBayesScores(dim, kinds)
+        nn.init.zeros_(self.output.weight)  # initially the scores are those of naive Bayes alone
+        nn.init.zeros_(self.output.bias)
+
+    def read(
+        self, core: Core, items: Padded | None, *, source: Any = None, queries: Tensor | None = None
+    ) -> NaiveBayesHidden:
         """Return the pooled vector of each row and its naive-Bayes scores."""
-        items = self.core.encode(self.reads(source.text))
-        return self.pool(items), self.ratio_scores(items, source.ratios)
+        assert items is not None
+        encoded = core.encode(items)
+        return NaiveBayesHidden(self.pool(encoded), self.ratio_scores(encoded, source.ratios))
 
-    def loss(self, batch: ClassificationBatch) -> BatchLoss:
-        """Return the loss of a batch, summed over its rows."""
-        assert isinstance(batch.source, RatioTexts)
-        vector, scores = self.pool_and_sum(batch.source)
-        total, nll = self.writes.loss(vector, batch.target, scores)
-        return BatchLoss(total, nll, self.count(batch))
+    def scores(self, hidden: NaiveBayesHidden) -> Float[Tensor, "batch classes"]:  # type: ignore[override]
+        """Return the scores of the output layer plus those of naive Bayes, in float32."""
+        return widen(super().scores(hidden.vector)) + hidden.scores

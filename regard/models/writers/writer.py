@@ -1,0 +1,61 @@
+"""Interface of writers: how a core is asked, what an answer costs, and what it says.
+
+    queries = embed_target(target)                                 what the decoder reads with, if it reads a target
+    hidden  = read(core, items, source=source, queries=queries)    the core is asked
+    total, nll = loss(hidden, target)                              in training
+    answer(hidden)                                                 in use
+
+Source: lectures, E (encoder-predictor-decoder view).
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor, nn
+
+from regard.attention.masks import Padded
+from regard.models.cores.core import Core
+
+
+class Writer(nn.Module, ABC):
+    """Base class of writers, the last part of a model (regard.models.model)."""
+
+    part: ClassVar[Literal["encoder", "decoder", "set"]]
+    """What is asked of the core: encoded items (`encode`), targets in order (`start`, `step`), or a set of queries
+    (`decode_set`)."""
+    dim: int | None = None
+    """Size of the vectors that are asked for: core.memory_dim for part encoder, else core.width; None: not checked."""
+
+    def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
+        """Return the decoder inputs (rows, time, dim) for targets (rows, time), the first at position `start`.
+
+        Raises: TypeError if part is not decoder.
+        """
+        raise TypeError(
+            f"`embed` needs a writer that decodes targets in order, such as TokenWriter, got {type(self).__name__}"
+        )
+
+    def embed_target(self, target: Any) -> Tensor | None:
+        """Return the decoder inputs of all positions (teacher forcing); None if the core reads no target."""
+        return None
+
+    @abstractmethod
+    def read(self, core: Core, items: Padded | None, *, source: Any, queries: Tensor | None) -> Any:
+        """Return the hidden vectors that `loss` and `answer` take.
+
+        items:   what the reader returned; None in a model without a reader.
+        source:  what the reader was given.
+        queries: what `embed_target` returned.
+        """
+
+    @abstractmethod
+    def loss(self, hidden: Any, target: Any) -> tuple[Tensor, Tensor]:
+        """Return two sums over the batch: the training objective, and the loss to report, detached."""
+
+    @abstractmethod
+    def answer(self, hidden: Any) -> Any:
+        """Return the prediction."""
+
+    def count(self, target: Any) -> int:
+        """Return the number of predictions in a target, by which losses are divided; by default the rows."""
+        return len(target)

@@ -82,7 +82,7 @@ class LabeledConfig:
     """
 
     train: str | None = None
-    """Training texts: FILE.tsv, FILE.jsonl (also .gz), hf:NAME, or a folder. Synthetic reviews if not given."""
+    """Training texts: FILE.tsv, .csv or .jsonl (also .gz), hf:NAME, or a folder. Synthetic reviews if not given."""
 
     val: str | None = None
     """Validation texts, in any format that `train` takes."""
@@ -132,8 +132,9 @@ class ImagesConfig:
 
     train: str | None = None
     """Training images: a folder with one subfolder per class, an IDX file, or a list of files and labels (.tsv, .csv:
-    two columns; .jsonl: file, label) with paths relative to the list. PNG, JPEG, BMP, GIF (first frame), WEBP, TIFF,
-    PPM and PGM, 8 or 16 bits, rotated by their EXIF orientation. Handwritten digits if not given."""
+    two columns, or a header with file and label; .jsonl: file, label) with paths relative to the list. PNG, JPEG, BMP,
+    GIF (first frame), WEBP, TIFF, PPM and PGM, 8 or 16 bits, rotated by their EXIF orientation. Handwritten digits if
+    not given."""
 
     val: str | None = None
     """Validation images. A fraction of the training images if not given."""
@@ -302,14 +303,15 @@ class BoxesConfig:
 
         instances.json     COCO: images, annotations with bbox = [x, y, width, height] in pixels, categories;
                            annotations with iscrowd = 1 are left out and counted
-        boxes.csv          a header, then one box per line: file,x,y,width,height,label; file alone: no boxes
+        boxes.csv          a header, then one box per line: file,x,y,width,height,label; file alone: no boxes;
+                           boxes.tsv: the same, separated by tabs
         boxes.jsonl        one image per line: {"file": "1.png", "boxes": [{"x":, "y":, "width":, "height":, "label":}]}
 
     with the images in a folder or a tar.
     """
 
     train: str | None = None
-    """Training boxes: FILE.json (COCO), FILE.csv or FILE.jsonl. Synthetic images of shapes if not given."""
+    """Training boxes: FILE.json (COCO), FILE.csv, FILE.tsv or FILE.jsonl. Synthetic images of shapes if not given."""
 
     train_images: str | None = None
     """Folder or tar of the training images. If not given: a folder or tar beside the boxes that is named like the last
@@ -350,12 +352,14 @@ class EventsConfig:
         events.csv         a header, then one event per line: file,onset,duration,label, of sound files (WAV, FLAC,
                            Ogg, MP3 and others) beside it; offset in place of duration; only file: a file without
                            events
+        events.tsv         the same, separated by tabs
+        events.jsonl       the same as objects: {"file": "a.wav", "onset": 0.5, "duration": 1, "label": "bell"}
         recordings.npz     single recordings (samples, offsets, label, index, sample_rate), which are mixed into scenes
     """
 
     train: str | None = None
-    """Training events: a CSV of sound files and their events, or an npz of recordings. Synthetic tones and noises if
-    not given."""
+    """Training events: a table of sound files and their events (.csv, .tsv, .jsonl), or an npz of recordings. Synthetic
+    tones and noises if not given."""
 
     val: str | None = None
     """Validation events; for scenes of recordings the same file if not given."""

@@ -12,6 +12,7 @@ Source: the format of the files of gupta2018.
 from collections.abc import Sequence
 from pathlib import Path
 
+from regard.data.bad_rows import BadRow, BadRows, Skipped
 from regard.data.config import OnBad
 from regard.data.text.lines import describe_decode_error, read_lines
 from regard.data.text.numbers import format_number, parse_number
@@ -31,33 +32,28 @@ _MOST_FRAME = 2.0**53 - 1
 _NO_ID = ("", "?", "nan", "none", "null")
 
 
-def read_frames(path: str | Path, on_bad: OnBad = "error") -> tuple[Frames, tuple[str, ...]]:
+def read_frames(path: str | Path, on_bad: OnBad = "error") -> tuple[Frames, Skipped]:
     """Read the positions of all agents in each frame, and the reasons for skipped lines.
 
     on_bad:  error raises at the first line that is not a position; skip skips such lines.
     Raises:  UserError naming the file, the line, what was expected and what was found.
     """
     frames: Frames = {}
-    skipped: list[str] = []
-    columns: Sequence[int] | None = None
+    bad_rows = BadRows(on_bad)
+    columns: Sequence[int] | None = None  # empty without a header
     for number, line in enumerate(read_lines(Path(path)), start=1):
-        try:
+        where, cells = f"{path}, line {number}", []
+        with bad_rows.catch(where):
             cells = _split(line)
-            if not cells or cells[0].startswith("#"):
+        if not cells or cells[0].startswith("#"):
+            continue
+        if columns is None:
+            columns = _parse_header(cells, where)
+            if columns:
                 continue
-            if columns is None:
-                columns = _parse_header(cells)
-                if columns:
-                    continue
+        with bad_rows.catch(where):
             _add(frames, cells, columns)
-        except _HeaderError as error:
-            raise UserError(f"{path}, line {number}: {error}.") from None
-        except ValueError as error:
-            if on_bad == "error":
-                hint = "With --data.on-bad skip, such lines are left out and counted."
-                raise UserError(f"{path}, line {number}: {error}. {hint}") from None
-            skipped.append(f"{path}, line {number}: {error}")
-    return frames, tuple(skipped)
+    return frames, bad_rows.skipped
 
 
 def sort_ids(names: set[str]) -> list[str]:
@@ -70,16 +66,12 @@ def sort_ids(names: set[str]) -> list[str]:
     return sorted(names, key=key)
 
 
-class _HeaderError(ValueError):
-    """The header lacks a required column."""
-
-
 def _split(line: bytes) -> list[str]:
     """Split a line into cells, without empty ones at its end."""
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(describe_decode_error(error)) from None
+        raise BadRow("not UTF-8", describe_decode_error(error)) from None
     separator = next((sign for sign in ";," if sign in text), None)
     cells = [cell.strip() for cell in text.split(separator)]
     while cells and not cells[-1]:
@@ -87,39 +79,40 @@ def _split(line: bytes) -> list[str]:
     return cells
 
 
-def _parse_header(cells: Sequence[str]) -> list[int]:
-    """Return the indices of frame, id, x and y if this line is a header, else an empty list."""
+def _parse_header(cells: Sequence[str], where: str) -> list[int]:
+    """Return the indices of frame, id, x and y if this line, the first, has no number, else an empty list."""
     if any(parse_number(cell, most=float("inf")) is not None for cell in cells):
         return []
     plain_names = [cell.lower().replace("_", "").replace(" ", "") for cell in cells]
     names = [_ALIASES.get(name, name) for name in plain_names]
     if any(names.count(name) != 1 for name in _COLUMNS):
-        raise _HeaderError(
-            f"expected four columns frame, id, x, y, or a header with them, got {' '.join(cells)[:60]!r}"
-        )
+        shown = repr(" ".join(cells)[:60])
+        raise UserError(f"{where}: expected four columns frame, id, x, y, or a header with them, got {shown}.")
     return [names.index(name) for name in _COLUMNS]
 
 
 def _add(frames: Frames, cells: Sequence[str], columns: Sequence[int] | None) -> None:
-    """Add the position of a line to its frame. Raises ValueError if the line is not a position."""
+    """Add the position of a line to its frame. Raises BadRow if the line is not a position."""
     shown = repr(" ".join(cells)[:60])
     if columns:
         if len(cells) <= max(columns):
-            raise ValueError(f"expected {max(columns) + 1} columns, as in the header, got {shown}")
+            raise BadRow(
+                "wrong number of columns", f"expected {max(columns) + 1} columns, as in the header, got {shown}"
+            )
         cells = [cells[column] for column in columns]
     if len(cells) != len(_COLUMNS):
         hint = "" if len(cells) < len(_COLUMNS) else "; a header selects columns, such as: frame id x z y vx vz vy"
-        raise ValueError(f"expected four columns frame, id, x, y, got {shown}{hint}")
+        raise BadRow("wrong number of columns", f"expected four columns frame, id, x, y, got {shown}{hint}")
     frame, x, y = (
         parse_number(cells[0], most=_MOST_FRAME),
         *(parse_number(cell, most=_MOST_METERS) for cell in cells[2:]),
     )
     if frame is None or x is None or y is None or cells[1].lower() in _NO_ID:
         limits = f"at most 2^53 and {_MOST_METERS:g}"
-        raise ValueError(f"expected frame, id, x, y with numeric frame, x and y ({limits}), got {shown}")
+        raise BadRow("no position", f"expected frame, id, x, y with numeric frame, x and y ({limits}), got {shown}")
     numeric_id = parse_number(cells[1], most=_MOST_FRAME)
     agent = cells[1] if numeric_id is None else format_number(numeric_id)
     positions = frames.setdefault(frame, {})
     if agent in positions:
-        raise ValueError(f"id {agent} is in frame {format_number(frame)} twice")
+        raise BadRow("repeated", f"id {agent} is in frame {format_number(frame)} twice")
     positions[agent] = (x, y)

@@ -36,7 +36,7 @@ class TrackWindows:
     offsets: NDArray[np.int64]
     """Window i has the agents offsets[i] to offsets[i + 1]."""
     origin: str
-    skipped: tuple[str, ...] = ()
+    skipped: Sequence[str] = ()
     """Reason for each line that was skipped (on_bad = skip)."""
 
     @property

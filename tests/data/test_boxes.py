@@ -117,7 +117,7 @@ def test_bad_files_are_named(folder):
         "no.json": ("{}", "expected COCO's images"),
         "broken.json": ("{", "damaged: not valid JSON"),
         "head.csv": ("file,x\n", "line 1: expected a header with file,x,y,width,height,label"),
-        "short.csv": ("file,x,y,width,height,label\na.png,1\n", "line 2: expected 6 columns, got 2"),
+        "short.csv": ("file,x,y,width,height,label\na.png,1\n", "line 2: expected 6 columns separated by ',', got 2"),
         "text.csv": ("file,x,y,width,height,label\na.png,1,2,x,4,cat\n", "line 2: expected x, y, width, height, four"),
         "nolabel.csv": ("file,x,y,width,height,label\na.png,1,2,3,4,\n", "line 2: expected a label, got none"),
         "gone.csv": ("file,x,y,width,height,label\nc.png,1,2,3,4,cat\n", "there is no image c.png"),
@@ -238,7 +238,7 @@ def test_bad_lines_are_an_error_or_skipped(folder, ending):
         "jsonl": ['{"file": "gone.png", "boxes": []}', '{"file": "a.png"}', "{"],
     }[ending]
     path.write_text(path.read_text() + "\n".join(more) + "\n")
-    with pytest.raises(UserError, match=r"With --data.on-bad skip, it is left out and counted.$"):
+    with pytest.raises(UserError, match=r"With --data.on-bad skip, such images and boxes are left out and counted.$"):
         read_boxes(path, None, CONFIG)
     data = read_boxes(path, None, BoxesConfig(width=40, height=30, on_bad="skip"))
     assert [item.labels for item in data.items] == [("cat", "dog"), ()]

@@ -155,7 +155,7 @@ def test_bad_events_are_reported(folder):
     head = "file,onset,duration,label\n"
     cases = [
         ("file,onset\n", "line 1: expected a header"),
-        (head + "long.wav,1\n", "line 2: expected 4 columns, got 2"),
+        (head + "long.wav,1\n", "line 2: expected 4 columns separated by ',', got 2"),
         (head + "long.wav,x,1,a\n", "line 2: expected onset and duration, two numbers, got 'x', '1'"),
         (head + "long.wav,0.1,0,a\n", "line 2: expected an onset of at least 0, a duration above 0"),
         (head + "long.wav,0.1,1,\n", "and a label, got onset 0.1, duration 1, label ''"),

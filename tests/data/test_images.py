@@ -118,7 +118,7 @@ def test_list_names_line_and_image(folder):
         read_images(folder / "list.csv", ImagesConfig())
     for content in ("cat/0.png,a\rcat/1.png,b\r", 'cat/0.png,a\ncat/1.png,"b\n', "cat/0.png," + "x" * 200_000):
         (folder / "list.csv").write_text(content)
-        with pytest.raises(UserError, match=r"list.csv, line [12]: not a valid row of CSV"):
+        with pytest.raises(UserError, match=r"list.csv, line [12]: (not a valid row of CSV|contains a carr)"):
             read_images(folder / "list.csv", ImagesConfig())
 
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.data.bad_rows import Skipped
 from regard.data.config import PairsConfig
-from regard.data.text.pairs import Pairs, Skipped, limit_length, read_pairs, read_split
+from regard.data.text.pairs import Pairs, limit_length, read_pairs, read_split
 from regard.errors import UserError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\t"), min_size=1).filter(
@@ -39,7 +40,7 @@ def test_pairs_are_read_from_every_format(tmp_path_factory, pairs):
     for result in results:
         assert list(result) == pairs
         assert result.lines == list(range(1, len(pairs) + 1))
-        assert result.skipped.total == 0
+        assert not result.skipped
 
 
 def test_outer_white_space_and_carriage_returns_are_dropped(tmp_path):
@@ -90,7 +91,7 @@ def test_bad_tsv_line_is_named_or_counted(tmp_path, message, line):
     assert str(caught.value).startswith(f"{path}, line {line}: {message}")
     pairs = read_pairs(path, on_bad="skip")
     assert pairs.lines == [number for number in (1, 2, 3, 4) if number != line]
-    assert pairs.skipped == Skipped({reason: 1}, {reason: (f"{path}, line {line}: {message}",)})
+    assert pairs.skipped == Skipped((f"{path}, line {line}: {message}",), (reason,))
 
 
 BAD_JSON = {
@@ -179,11 +180,11 @@ def test_header_that_is_not_utf8_is_an_error(tmp_path):
     assert read_pairs(path, on_bad="skip").lines == [2]
 
 
-def test_skipped_has_a_few_examples_and_describes_them(tmp_path):
+def test_skipped_has_all_messages_and_describes_them(tmp_path):
     path = write_file(tmp_path, "a.tsv", "x\n" * 5 + GOOD + "y\t\n")
     skipped = read_pairs(path, on_bad="skip").skipped
-    assert (skipped.total, skipped.counts) == (6, {"wrong number of columns": 5, "empty target": 1})
-    assert len(skipped.examples["wrong number of columns"]) == 3
+    assert (len(skipped), skipped.counts) == (6, {"wrong number of columns": 5, "empty target": 1})
+    assert skipped[:2] == skipped.messages[:2]
     assert skipped.describe().splitlines() == [
         "skipped 6 bad lines:",
         f"  5 x wrong number of columns; first: {path}, line 1: expected 2 columns separated by a tab, got 1 ('x')",
@@ -218,7 +219,7 @@ def test_limit_length_counts_or_names_long_pairs(tmp_path):
     lengths = [(3, 5), (3, 6), (7, 2)]
     keep, skipped = limit_length(pairs, lengths, max_length=5, on_bad="skip")
     assert (keep, skipped.counts) == ([0], {"wrong number of columns": 1, "too long": 2})
-    assert pairs.skipped.total == 1
+    assert len(pairs.skipped) == 1
     with pytest.raises(UserError, match="line 3: 3 source and 6 target tokens, longer than max_length = 5"):
         limit_length(pairs, lengths, max_length=5, on_bad="error")
     with pytest.raises(UserError, match="no pair has at most max_length = 2 tokens"):
@@ -239,7 +240,7 @@ def test_read_split_reads_what_the_config_names(tmp_path):
         on_bad="skip",
     )
     pairs = read_split(config, "train")
-    assert (list(pairs), pairs.where(0), pairs.skipped.total) == ([("y", "x")], f"{train}, line 2", 1)
+    assert (list(pairs), pairs.where(0), len(pairs.skipped)) == ([("y", "x")], f"{train}, line 2", 1)
     assert list(read_split(config, "val")) == [("1", "2")]
     with pytest.raises(UserError, match=r"no test pairs: --data\.test must be"):
         read_split(config, "test")

@@ -4,23 +4,24 @@ import gzip
 
 import pytest
 
-from regard.data.text.tables import read_rows, read_table
+from regard.data.bad_rows import BadRow
+from regard.data.text.rows import read_table
+from regard.data.text.tables import read_rows
 from regard.errors import UserError
 
 HEAD = b"file,label\n"
 
 
-def rows(tmp_path, content, name="a.csv"):
+def rows(tmp_path, content, name="a.csv", columns=("file", "label"), **options):
     (tmp_path / name).write_bytes(content)
-    return [
-        (where.rsplit(" ", 1)[-1], *cells.values()) for where, cells in read_table(tmp_path / name, ("file", "label"))
-    ]
+    records = read_table(tmp_path / name, columns, **options)
+    return [(number, *records.parse(row)) for number, row in records.rows]
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_rows_have_the_number_of_their_first_line(tmp_path, end):
     content = end.join([b"\xef\xbb\xbfFile , LABEL", b'a,"x, y"', b"", b'b,"one', b'two"', "c,\u00e4".encode(), b""])
-    expected = [("2", "a", "x, y"), ("4", "b", "one\ntwo"), ("6", "c", "\u00e4")]
+    expected = [(2, "a", "x, y"), (4, "b", "one\ntwo"), (6, "c", "\u00e4")]
     assert rows(tmp_path, content) == expected
     assert rows(tmp_path, gzip.compress(content), "a.csv.gz") == expected
 
@@ -36,7 +37,6 @@ def test_rows_have_the_number_of_their_first_line(tmp_path, end):
         (HEAD + b"a,b\nc," + b"x" * 200_000 + b"\n", "line 3: not a valid row of CSV .field larger"),
         (HEAD + b'a,"b\nc,d\n', "line 2: not a valid row of CSV"),
         (HEAD + b'a,"b"x\n', "line 2: not a valid row of CSV"),
-        (HEAD + b"a\n", "line 2: expected 2 columns, got 1"),
         (b"\n", "line 1: expected a header"),
     ],
 )
@@ -66,15 +66,43 @@ def test_file_with_two_possible_separators_is_refused(tmp_path):
 
 
 def test_rows_of_empty_cells_are_skipped(tmp_path):
-    assert rows(tmp_path, HEAD + b"a,b\n,\n , \nc,d\n,,,\n") == [("2", "a", "b"), ("5", "c", "d")]
+    assert rows(tmp_path, HEAD + b"a,b\n,\n , \nc,d\n,,,\n") == [(2, "a", "b"), (5, "c", "d")]
 
 
 def test_comma_is_the_decimal_point_where_semicolons_separate(tmp_path):
-    content = "file;x;label\na;1,5;b,c\nd;1,000,5;e\nf;2.5;g\n"
-    (tmp_path / "a.csv").write_text(content)
-    cells_of_rows = [cells for _, cells in read_table(tmp_path / "a.csv", ("file", "x"), numeric=("x",))]
-    assert [(cells["x"], cells["label"]) for cells in cells_of_rows] == [("1.5", "b,c"), ("1,000,5", "e"), ("2.5", "g")]
-    (tmp_path / "a.csv").write_text('file,x\na,"1,5"\n')
-    assert [cells["x"] for _, cells in read_table(tmp_path / "a.csv", ("x|y",), numeric=("x",))] == ["1,5"]
+    content = b"file;x;label\na;1,5;b,c\nd;1,000,5;e\nf;2.5;g\n"
+    cells = rows(tmp_path, content, columns=("file", "x", "label"), numeric=("x",))
+    assert cells == [(2, "a", "1.5", "b,c"), (3, "d", "1,000,5", "e"), (4, "f", "2.5", "g")]
+    content = b'file,x\na,"1,5"\n'
+    assert rows(tmp_path, content, columns=("x|y",), numeric=("x",)) == [(2, "1,5", "")]
     with pytest.raises(UserError, match="expected a header with y or z, got 'file,x'"):
-        list(read_table(tmp_path / "a.csv", ("y|z",)))
+        rows(tmp_path, content, columns=("y|z",))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", HEAD + b"a\n", r"expected 2 columns separated by ',', got 1 \('a'\)"),
+        ("a.csv", HEAD + b"a,b,c\n", r"expected 2 columns separated by ',', got 3 \('a,b,c'\)"),
+        ("a.tsv", b"file\tlabel\na\tb\tc\n", r"expected 2 columns separated by a tab, got 3"),
+        ("a.tsv", b"file\tlabel\na\tgr\xfcn\n", "not UTF-8: byte 0xfc"),
+        ("a.jsonl", b"x\n", "not valid JSON"),
+        ("a.jsonl", b'{"label": "a"}\n', "no field 'file'"),
+        ("a.jsonl", b'{"file": "a", "label": ["b"]}\n', "field 'label' must be a string or an integer or a number"),
+    ],
+)
+def test_bad_row_is_a_matter_of_policy(tmp_path, name, content, message):
+    with pytest.raises(BadRow, match=message):
+        rows(tmp_path, content, name)
+
+
+def test_columns_are_selected_by_name_in_every_format(tmp_path):
+    expected = [(2, "1.png", '"a'), (3, "2.png", "b")]
+    assert rows(tmp_path, b'more\tLabel\tFile\nx\t"a\t1.png\ny\tb\t2.png\n', "a.tsv") == expected
+    assert rows(tmp_path, b'more;Label;File\nx;"""a";1.png\ny;b;2.png;;\n') == expected
+    lines = b'\n{"file": "1.png", "label": "\\"a", "more": [1]}\n{"label": "b", "file": "2.png"}\n'
+    assert rows(tmp_path, lines, "a.jsonl") == expected
+    assert rows(tmp_path, b'{"file": "1.png", "label": 3}\n{"file": "2.png", "label": null}', "a.ndjson") == [
+        (1, "1.png", "3"),
+        (2, "2.png", ""),
+    ]

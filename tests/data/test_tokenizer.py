@@ -256,15 +256,15 @@ def test_config_reports_a_number_out_of_range(name, value):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("TokenizerConfig(kind='bytes')", "`kind` must be one of bpe, word, char, got 'bytes'"),
+        ("TokenizerConfig(kind='bytes')", "kind must be bpe, word or char, got 'bytes'"),
         (
             "TokenizerConfig(normalize='nfd')",
-            "`normalize` must be one of nfc, nfkc, none, got 'nfd'",
+            "normalize must be nfc, nfkc or none, got 'nfd'",
         ),
-        ("TokenizerConfig(joint='no')", "`joint` must be true or false, got 'no'"),
+        ("TokenizerConfig(joint='no')", "joint must be true or false, got 'no'"),
         (
             "PairsConfig(format='xml')",
-            "`format` must be one of auto, tsv, csv, text, jsonl, huggingface, got 'xml'",
+            "format must be auto, tsv, csv, text, jsonl or huggingface, got 'xml'",
         ),
     ],
 )

@@ -21,7 +21,9 @@ EXPECTED = {780.0: {"1": (8.5, -3.0), "2": (0.0, 1.0)}, 790.0: {"1": (9.0, -2.5)
 )
 def test_columns_are_recognized_by_separators_and_header(tmp_path, content):
     (tmp_path / "a.txt").write_text(content, encoding="utf-8")
-    assert read_frames(tmp_path / "a.txt") == (EXPECTED, ())
+    frames, skipped = read_frames(tmp_path / "a.txt")
+    assert frames == EXPECTED
+    assert not skipped
 
 
 def test_frames_may_be_milliseconds_and_ids_strings_or_large_integers(tmp_path):

@@ -305,10 +305,7 @@ def read_captions(
     on_bad = on_bad or config.on_bad
     pairs = read_pairs(path, on_bad=on_bad, names=("image", "text"))
     pixels, texts = [], []
-    skipped = []
-    for reason, count in pairs.skipped.counts.items():
-        examples = pairs.skipped.examples[reason]
-        skipped += [*examples, *[f"{path}: {reason}"] * (count - len(examples))]
+    skipped = [*pairs.skipped]
     for index, (name, text) in enumerate(pairs):
         file = resolve_path(Path(path).parent, name)
         try:

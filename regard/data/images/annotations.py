@@ -1,13 +1,11 @@
 """Annotations of one image: its file name and its labeled boxes, checked while they are read."""
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.config import OnBad
 from regard.data.text.numbers import parse_numbers
 from regard.errors import UserError
 
@@ -28,25 +26,6 @@ class AnnotatedImage:
     """Location of the annotation (file and line), for messages."""
     size: tuple[int, int] | None = None
     """Width and height of the image, if the file states them."""
-
-
-@dataclass(frozen=True)
-class SkippedItems:
-    """Collector of unusable images and boxes that are skipped, with the reason for each."""
-
-    on_bad: OnBad
-    """error: stop at the first one; skip: leave it out."""
-    reasons: list[str] = field(default_factory=list)
-
-    @contextmanager
-    def catch_errors(self) -> Generator[None, None, None]:
-        """Record a UserError raised in this block and continue; with on_bad = error, raise it with a hint."""
-        try:
-            yield
-        except UserError as error:
-            if self.on_bad == "error":
-                raise UserError(f"{error} With --data.on-bad skip, it is left out and counted.") from error
-            self.reasons.append(str(error))
 
 
 def annotate_image(

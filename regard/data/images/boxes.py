@@ -1,4 +1,4 @@
-"""Data sets of images with boxes: annotations in COCO JSON, CSV or JSONL, and images in a folder or a tar.
+"""Data sets of images with boxes: annotations in COCO JSON, CSV, TSV or JSONL, and images in a folder or a tar.
 
 Boxes are x, y, width, height in pixels from the top left corner of the image, after its EXIF orientation is applied.
 If the file states the size of the image before the rotation, its boxes are rotated, too. If the size does not decide
@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from regard.data.bad_rows import BadRows
 from regard.data.config import BoxesConfig
 from regard.data.images.annotations import (
     AnnotatedImage,
-    SkippedItems,
     annotate_image,
     parse_box,
     parse_file_name,
@@ -32,7 +32,7 @@ from regard.data.images.coco import read_coco
 from regard.data.images.files import ImageFiles, UprightImage
 from regard.data.text.label_normalizer import LabelNormalizer
 from regard.data.text.lines import read_lines
-from regard.data.text.tables import read_table
+from regard.data.text.rows import read_table
 from regard.errors import UserError
 from regard.system.compression import plain_name
 from regard.system.files import decode_json
@@ -53,7 +53,7 @@ class BoxDataset:
     draw: Callable[[int], Image.Image]
     """Function that returns the image of item i."""
     origin: str
-    skipped: tuple[str, ...] = ()
+    skipped: Sequence[str] = ()
     """Reason for each image or box that was skipped (on_bad = skip)."""
     notices: tuple[str, ...] = ()
     """Assumptions about the boxes, a line each."""
@@ -77,35 +77,35 @@ def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig)
     """
     path = Path(path)
     suffix = plain_name(path).rsplit(".", 1)[-1]
-    readers = {"json": read_coco, "csv": _read_csv, "jsonl": _read_jsonl}
+    readers = {"json": read_coco, "csv": _read_table, "tsv": _read_table, "jsonl": _read_jsonl}
     if suffix not in readers:
-        raise UserError(f"{path}: expected boxes in a file of .json (COCO), .csv or .jsonl, got .{suffix}.")
-    skipped = SkippedItems(config.on_bad)
+        raise UserError(f"{path}: expected boxes in a file of .json (COCO), .csv, .tsv or .jsonl, got .{suffix}.")
+    bad_rows = BadRows(config.on_bad, "images and boxes")
     normalizer = LabelNormalizer()
     annotations = [
         replace(item, labels=tuple(normalizer[label] for label in item.labels))
-        for item in readers[suffix](path, skipped)
+        for item in readers[suffix](path, bad_rows)
     ]
     normalizer.warn_merged(str(path))
     sources = [ImageFiles.from_path(Path(images))] if images is not None else _default_sources(path)
     checked: list[tuple[AnnotatedImage, ImageFiles]] = []
     notes: dict[str, list[str]] = {}
     for item in annotations:
-        opened = _open(item, sources, skipped)
+        opened = _open(item, sources, bad_rows)
         if opened is not None:
             upright, source, size, note = opened
-            checked.append((_clip(upright, size, skipped), source))
+            checked.append((_clip(upright, size, bad_rows), source))
             if note and len(item.boxes):
                 notes.setdefault(note, []).append(item.file[:200])
     if not checked:
-        reason = f" that can be used; first problem: {skipped.reasons[0]}" if skipped.reasons else "."
+        reason = f" that can be used; first problem: {bad_rows.skipped[0]}" if bad_rows.skipped else "."
         raise UserError(f"{path}: contains no image{reason}")
     items = tuple(item for item, _ in checked)
     return BoxDataset(
         items,
         lambda i: checked[i][1].open(items[i].file, items[i].where).image,
         str(path),
-        tuple(skipped.reasons),
+        bad_rows.skipped,
         tuple(
             f"{path}: {len(files):,} images have an EXIF orientation, {note}; first: {files[0]}."
             for note, files in notes.items()
@@ -138,10 +138,10 @@ def _default_sources(path: Path) -> list[ImageFiles]:
 
 
 def _open(
-    item: AnnotatedImage, sources: Sequence[ImageFiles], skipped: SkippedItems
+    item: AnnotatedImage, sources: Sequence[ImageFiles], bad_rows: BadRows
 ) -> tuple[AnnotatedImage, ImageFiles, tuple[int, int], str] | None:
     """Return the item with boxes of the upright image, its source, its size and a remark; None if it is skipped."""
-    with skipped.catch_errors():
+    with bad_rows.catch():
         source = next((source for source in sources if source.has(item.file)), sources[0])
         if source is sources[0] and len(sources) > 1 and not source.has(item.file):
             paths = " or ".join(str(source.path) for source in sources)
@@ -160,14 +160,14 @@ def _open(
     return None
 
 
-def _clip(item: AnnotatedImage, size: tuple[int, int], skipped: SkippedItems) -> AnnotatedImage:
+def _clip(item: AnnotatedImage, size: tuple[int, int], bad_rows: BadRows) -> AnnotatedImage:
     """Return the item with its boxes clipped to an image of this size; boxes without area are skipped."""
     keep, labels = [], []
     width, height = size
     for (x, y, w, h), label in zip(item.boxes.tolist(), item.labels, strict=True):
         left, top, right, bottom = max(x, 0.0), max(y, 0.0), min(x + w, float(width)), min(y + h, float(height))
         shown = f"{item.where}: box [{x:g}, {y:g}, {w:g}, {h:g}] ({label[:60]}) of {item.file[:200]}"
-        with skipped.catch_errors():
+        with bad_rows.catch():
             if w < _LEAST_SIDE or h < _LEAST_SIDE:
                 raise UserError(f"{shown} has no area: width and height must be above 0 (at least {_LEAST_SIDE:g}).")
             if right - left < _LEAST_SIDE or bottom - top < _LEAST_SIDE:
@@ -177,27 +177,30 @@ def _clip(item: AnnotatedImage, size: tuple[int, int], skipped: SkippedItems) ->
     return replace(item, boxes=np.array(keep, np.float64).reshape(-1, 4), labels=tuple(labels))
 
 
-def _read_csv(path: Path, skipped: SkippedItems) -> list[AnnotatedImage]:
+def _read_table(path: Path, bad_rows: BadRows) -> list[AnnotatedImage]:
     boxes_of: dict[str, list[tuple[list[float], str]]] = {}
     first_line: dict[str, str] = {}
-    for where, cells in read_table(path, _COLUMNS, numeric=_NUMBERS):
-        with skipped.catch_errors():
-            if not cells["file"]:
+    records = read_table(path, _COLUMNS, numeric=_NUMBERS)
+    for number, row in records.rows:
+        where = f"{path}, line {number}"
+        with bad_rows.catch(where):
+            file, *box, label = records.parse(row)
+            if not file:
                 raise UserError(f"{where}: expected the name of an image file, got none.")
-            boxes = boxes_of.setdefault(cells["file"], [])
-            first_line.setdefault(cells["file"], where)
-            if any(cells[name] for name in _COLUMNS[1:]):
-                boxes.append((parse_box([cells[name] for name in _NUMBERS], where), parse_label(cells["label"], where)))
+            boxes = boxes_of.setdefault(file, [])
+            first_line.setdefault(file, where)
+            if any(box) or label:
+                boxes.append((parse_box(box, where), parse_label(label, where)))
     return [annotate_image(file, boxes, first_line[file]) for file, boxes in boxes_of.items()]
 
 
-def _read_jsonl(path: Path, skipped: SkippedItems) -> list[AnnotatedImage]:
+def _read_jsonl(path: Path, bad_rows: BadRows) -> list[AnnotatedImage]:
     images: dict[str, AnnotatedImage] = {}
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-        with skipped.catch_errors():
+        with bad_rows.catch():
             try:
                 content = decode_json(line.decode("utf-8"))
                 file = content["file"]

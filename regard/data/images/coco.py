@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from regard.data.bad_rows import BadRows
 from regard.data.images.annotations import (
     AnnotatedImage,
-    SkippedItems,
     annotate_image,
     parse_box,
     parse_file_name,
@@ -35,10 +35,10 @@ _MOST_SIDE = 10**9
 Id = int | str
 
 
-def read_coco(path: Path, skipped: SkippedItems) -> list[AnnotatedImage]:
+def read_coco(path: Path, bad_rows: BadRows) -> list[AnnotatedImage]:
     """Read the images of a file and their boxes.
 
-    skipped: collects the annotations that cannot be used.
+    bad_rows: collects the annotations that cannot be used.
     Raises:  UserError naming the file and the image or annotation.
     """
     content = parse_data(read_unpacked(path), origin=str(path))
@@ -57,12 +57,12 @@ def read_coco(path: Path, skipped: SkippedItems) -> list[AnnotatedImage]:
     boxes: dict[Id, list[tuple[list[float], str]]] = {key: [] for key in images}
     for number, annotation in enumerate(content["annotations"], start=1):
         where = f"{path}, annotation {number}"
-        with skipped.catch_errors():
+        with bad_rows.catch():
             image, category = _ids(annotation, where)
             _check_known("image", image, boxes, where)
             _check_known("category", category, names, where)
             if _is_crowd(annotation, where):
-                skipped.reasons.append(f"{where}: covers a group of objects (iscrowd = 1), which is not used.")
+                bad_rows.leave_out(f"{where}: covers a group of objects (iscrowd = 1), which is not used.", "group")
             else:
                 boxes[image].append((parse_box(annotation["bbox"], where), names[category]))
     return [

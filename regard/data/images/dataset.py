@@ -19,13 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from regard.data.bad_rows import BadRows
 from regard.data.config import ImagesConfig
 from regard.data.images.files import read_image, resolve_path
 from regard.data.images.folders import list_image_folders
 from regard.data.images.idx import MAGIC_IMAGES, MAGIC_LABELS, read_idx
-from regard.data.images.lists import read_image_list
+from regard.data.images.lists import FORMATS, read_image_list
 from regard.data.text.label_normalizer import LabelNormalizer
 from regard.errors import UserError
+from regard.system.compression import plain_name
 from regard.system.files import check_file, file_limit
 
 _MOST_MEMORY = 4
@@ -44,7 +46,7 @@ class ImageDataset:
     origin: str
     locations: tuple[str, ...]
     """Location of each image: a file, or an index in a file."""
-    skipped: tuple[str, ...] = ()
+    skipped: Sequence[str] = ()
     """Reason for each file that was skipped (on_bad = skip)."""
     notices: tuple[str, ...] = ()
     """Notices about files that are not used, a line each."""
@@ -97,7 +99,7 @@ def read_images(path: str | Path, config: ImagesConfig, shape: tuple[int, int, i
     if not path.exists():
         raise UserError(f"{path} does not exist; expected a folder with a folder per class, a list, or an IDX file.")
     check_file(path)
-    if path.suffix in (".tsv", ".csv", ".jsonl"):
+    if Path(plain_name(path)).suffix in FORMATS:
         images = _from_list(path, config, shape)
         return _normalize_labels(images) if config.target == "class" else images  # several labels are split later
     return _from_idx(path, config, shape)
@@ -175,15 +177,13 @@ def _read_all(
     path: Path, rows: Sequence[tuple[Path, str, str]], config: ImagesConfig, shape: tuple[int, int, int] | None
 ) -> ImageDataset:
     """Read the images of (file, label, location). Bad ones are skipped or raised, depending on `config.on_bad`."""
-    arrays, labels, locations, skipped = [], [], [], []
+    arrays, labels, locations, bad_rows = [], [], [], BadRows(config.on_bad, "images")
     most = _MOST_MEMORY * file_limit()
     for file, label, location in rows:
-        try:
+        array = None
+        with bad_rows.catch():
             array = read_image_array(file, config, shape, "" if location == str(file) else location)
-        except UserError as error:
-            if config.on_bad == "error":
-                raise UserError(f"{error} With --data.on-bad skip, such images are left out and counted.") from error
-            skipped.append(str(error))
+        if array is None:
             continue
         if (len(arrays) + 1) * array.nbytes > most:
             raise UserError(
@@ -195,8 +195,8 @@ def _read_all(
         labels.append(label)
         locations.append(location)
     if not arrays:
-        raise UserError(f"{path}: contains no readable image; first problem: {skipped[0]}")
-    return ImageDataset(np.stack(arrays), tuple(labels), str(path), tuple(locations), tuple(skipped))
+        raise UserError(f"{path}: contains no readable image; first problem: {bad_rows.skipped[0]}")
+    return ImageDataset(np.stack(arrays), tuple(labels), str(path), tuple(locations), bad_rows.skipped)
 
 
 def _channels(image: Image.Image, config: ImagesConfig) -> int:

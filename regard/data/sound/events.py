@@ -1,4 +1,4 @@
-"""Data sets of sounds with events: sound files with a CSV of onset, duration and label, or mixed from recordings.
+"""Data sets of sounds with events: sound files with a table of onset, duration and label, or mixed from recordings.
 
 Sounds are divided into segments of one length. Segments of a longer file overlap by half; an event that is cut by the
 edge of a segment counts if at least a third of it is inside. In training, a segment is time-stretched and shifted,
@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.data.bad_rows import BadRows
 from regard.data.config import EventsConfig
 from regard.data.elements import LabeledRegions
 from regard.data.sample_store import SampleStore
@@ -24,7 +25,7 @@ from regard.data.sound.recordings import Recordings, mix_scene
 from regard.data.text.label_normalizer import LabelNormalizer
 from regard.data.text.labels import Labels
 from regard.data.text.numbers import parse_number
-from regard.data.text.tables import read_table
+from regard.data.text.rows import read_table
 from regard.errors import UserError
 
 _COLUMNS = ("file", "onset", "duration|offset", "label")
@@ -59,7 +60,7 @@ class SoundDataset:
     """Function that returns the samples and the events of segment i."""
     labels: tuple[str, ...]
     origin: str
-    skipped: tuple[str, ...] = ()
+    skipped: Sequence[str] = ()
     """Reason for each event that was skipped (on_bad = skip)."""
     notes: tuple[str, ...] = ()
     """Notes on files that are truncated or clipped, one of each kind."""
@@ -90,11 +91,12 @@ def make_sound_scenes(recordings: Recordings, split: str, count: int, config: Ev
 
 
 def read_events(path: Path, config: EventsConfig) -> SoundDataset:
-    """Read the sounds and events of a CSV, divided into segments. Each file is read once, and its samples are stored.
+    """Read the sounds and events of a table, divided into segments. Each file is read once, and its samples are stored.
 
     Raises: UserError naming the file and the line, what was expected and what was found.
     """
-    by_file, first_line, skipped = _read_csv(path, config)
+    bad_rows = BadRows(config.on_bad, "events")
+    by_file, first_line = _read_table(path, config, bad_rows)
     store, notes = SampleStore(), []
     length, rate = round(config.seconds * config.sample_rate), config.sample_rate
     spans: list[tuple[int, int]] = []
@@ -107,7 +109,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
         count = len(store) - first
         for where, event in rows[:]:
             if event.onset >= count / rate:
-                _skip(f"{where}: the event begins at {event.onset:g} s, after the end of {file}.", config, skipped)
+                bad_rows.add(f"{where}: the event begins at {event.onset:g} s, after the end of {file}.")
                 rows.remove((where, event))
         starts = segment_starts(count, length)
         spans += [(first + start, min(length, count - start)) for start in starts]
@@ -119,7 +121,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
         return np.pad(samples[start : start + count], (0, length - count)), events_of[i]
 
     labels = tuple(sorted({event.label for rows in by_file.values() for _, event in rows}))
-    return SoundDataset(len(spans), load, labels, str(path), tuple(skipped), _summaries(notes))
+    return SoundDataset(len(spans), load, labels, str(path), bad_rows.skipped, _summaries(notes))
 
 
 def segment_starts(samples: int, length: int) -> list[int]:
@@ -211,50 +213,45 @@ def augment_sound(
     return stretched.clip(-32768, 32767).astype(np.int16), [event for event in inside if event is not None]
 
 
-def _read_csv(
-    path: Path, config: EventsConfig
-) -> tuple[dict[str, list[tuple[str, SoundEvent]]], dict[str, str], list[str]]:
-    """Return the events of each file with their locations, where each file is first named, and the skipped events."""
+def _read_table(
+    path: Path, config: EventsConfig, bad_rows: BadRows
+) -> tuple[dict[str, list[tuple[str, SoundEvent]]], dict[str, str]]:
+    """Return the events of each file with their locations, and where each file is first named."""
     by_file: dict[str, list[tuple[str, SoundEvent]]] = {}
     first_line: dict[str, str] = {}
-    skipped: list[str] = []
     normalizer = LabelNormalizer()
-    for where, cells in read_table(path, _COLUMNS, numeric=_TIMES):
-        if not cells["file"]:
-            raise UserError(f"{where}: expected the name of a sound file, got none.")
-        events = by_file.setdefault(cells["file"], [])
-        first_line.setdefault(cells["file"], where)
-        if any(cells.get(name) for name in (*_TIMES, "label")):
-            event = _parse_event(cells | {"label": normalizer[cells["label"]]}, where, config)
-            if event.duration < _LEAST_SECONDS or event.onset < 0 or not event.label:
-                end = "duration" if "duration" in cells else "offset"
-                actual = f"onset {cells['onset'][:60]}, {end} {cells[end][:60]}, label {event.label!r}"
-                expected = "an onset of at least 0, a duration above 0 and a label"
-                _skip(f"{where}: expected {expected}, got {actual}.", config, skipped)
-            else:
-                events.append((where, event))
+    records = read_table(path, _COLUMNS, numeric=_TIMES)
+    for number, row in records.rows:
+        where = f"{path}, line {number}"
+        with bad_rows.catch(where):
+            file, onset, duration, offset, label = records.parse(row)
+            if not file:
+                raise UserError(f"{where}: expected the name of a sound file, got none.")
+            events = by_file.setdefault(file, [])
+            first_line.setdefault(file, where)
+            if onset or duration or offset or label:
+                events.append((where, _parse_event((onset, duration, offset), normalizer[label], where, config)))
     if not by_file:
-        raise UserError(f"{path}: names no sound file.")
+        raise UserError("\n".join(filter(None, [f"{path}: names no sound file.", bad_rows.skipped.describe()])))
     normalizer.warn_merged(str(path))
-    return by_file, first_line, skipped
+    return by_file, first_line
 
 
-def _parse_event(cells: dict[str, str], where: str, config: EventsConfig) -> SoundEvent:
-    end = "duration" if "duration" in cells else "offset"
-    onset, duration = (parse_number(cells[name], most=_MOST_SECONDS * config.sample_rate) for name in ("onset", end))
-    if onset is None or duration is None:
-        actual = f"{cells['onset'][:60]!r}, {cells[end][:60]!r}"
-        raise UserError(f"{where}: expected onset and {end}, two numbers, got {actual}.")
-    if end == "offset":
-        duration -= onset
+def _parse_event(times: tuple[str, str, str], label: str, where: str, config: EventsConfig) -> SoundEvent:
+    """Return the event with an onset, and a duration or, if that is empty, an offset."""
+    onset, duration, offset = times
+    end, name = (offset, "offset") if offset and not duration else (duration, "duration")
+    start, length = (parse_number(cell, most=_MOST_SECONDS * config.sample_rate) for cell in (onset, end))
+    if start is None or length is None:
+        raise UserError(f"{where}: expected onset and {name}, two numbers, got {onset[:60]!r}, {end[:60]!r}.")
+    if name == "offset":
+        length -= start
     unit = config.sample_rate if config.unit == "samples" else 1
-    return SoundEvent(onset / unit, duration / unit, cells["label"])
-
-
-def _skip(problem: str, config: EventsConfig, skipped: list[str]) -> None:
-    if config.on_bad == "error":
-        raise UserError(f"{problem} With --data.on-bad skip, such events are left out and counted.")
-    skipped.append(problem)
+    event = SoundEvent(start / unit, length / unit, label)
+    if event.duration < _LEAST_SECONDS or event.onset < 0 or not event.label:
+        actual = f"onset {onset[:60]}, {name} {end[:60]}, label {event.label!r}"
+        raise UserError(f"{where}: expected an onset of at least 0, a duration above 0 and a label, got {actual}.")
+    return event
 
 
 def _assign(events: Sequence[SoundEvent], starts: NDArray[np.float64], seconds: float) -> list[list[SoundEvent]]:

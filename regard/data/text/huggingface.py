@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from regard.data.text.records import Records, get_field
+from regard.data.text.rows import Records, get_field
 from regard.errors import UserError, did_you_mean
 from regard.system.fingerprints import add_digest
 

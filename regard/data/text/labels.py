@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from regard.attention.masks import Padded
+from regard.data.bad_rows import with_hint
 from regard.data.batches import Ragged, pad, plan_batches
 from regard.data.config import LabeledConfig, OnBad
 from regard.data.text.label_normalizer import LabelNormalizer
@@ -67,10 +68,10 @@ class Labels:
         Raises:  UserError naming the first item with an unknown label, unless on_bad is skip, or if no label is known.
         """
         known, (name, item) = {label: number for number, label in enumerate(self.names)}, nouns
-        unknown = [i for i, label in enumerate(labels) if label not in known]
-        if unknown and on_bad == "error":
-            hint = f"With --data.on-bad skip, such {item}s are left out and counted."
-            raise UserError(f"{where(unknown[0])}: {self.describe_unknown(labels[unknown[0]], nouns)}. {hint}")
+        unknown = next((i for i, label in enumerate(labels) if label not in known), None)
+        if unknown is not None and on_bad == "error":
+            problem = f"{where(unknown)}: {self.describe_unknown(labels[unknown], nouns)}"
+            raise UserError(with_hint(problem, f"{item}s"))
         keep = [i for i, label in enumerate(labels) if label in known]
         if not keep:
             shown = ", ".join(name[:_EXCERPT] for name in self.names[:_SHOWN])

@@ -1,6 +1,6 @@
 """Pairs (source text, target text) from the user's files.
 
-Formats: TSV, CSV, two parallel text files, JSON lines (regard.data.text.records) and Hugging Face data sets
+Formats: TSV, CSV, two parallel text files, JSON lines (regard.data.text.rows) and Hugging Face data sets
 (regard.data.text.huggingface). Lines end at a line feed only: other line separators of Unicode may occur inside a text.
 White space around a text is removed. Every message names the file and the line, numbered from 1.
 """
@@ -10,23 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from regard.data.bad_rows import BadRow, BadRows, Skipped
 from regard.data.config import OnBad, PairFormat, PairsConfig
 from regard.data.text.huggingface import PREFIX, read_hugging_face_records
 from regard.data.text.normalization import MOST_CHARACTERS, check_growth
-from regard.data.text.records import (
-    BadLine,
-    Columns,
-    Records,
-    excerpt,
-    read_csv_records,
-    read_jsonl_records,
-    read_text_records,
-    read_tsv_records,
-)
+from regard.data.text.rows import Columns, Records, excerpt, read_records, read_text_records
 from regard.errors import UserError
 from regard.system.compression import plain_name
 
-_MAX_EXAMPLES = 3
 _ENDINGS: dict[str, PairFormat] = {
     ".tsv": "tsv",
     ".tab": "tsv",
@@ -35,34 +26,6 @@ _ENDINGS: dict[str, PairFormat] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
 }
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """Bad lines that were skipped (on_bad = skip), counted by reason."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    """Number of lines by reason."""
-
-    examples: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """First few messages by reason, each naming file and line."""
-
-    @property
-    def total(self) -> int:
-        """Number of skipped lines."""
-        return sum(self.counts.values())
-
-    def describe(self) -> str:
-        """Return a summary: one line per reason, with its first example. Empty if nothing was skipped."""
-        rows = [f"  {count} x {reason}; first: {self.examples[reason][0]}" for reason, count in self.counts.items()]
-        return "\n".join([f"skipped {self.total} bad lines:", *rows]) if rows else ""
-
-    def add(self, reason: str, message: str) -> "Skipped":
-        """Return a copy with one more bad line."""
-        examples = self.examples.get(reason, ())
-        examples = examples if len(examples) == _MAX_EXAMPLES else (*examples, message)
-        counts = {**self.counts, reason: self.counts.get(reason, 0) + 1}
-        return Skipped(counts, {**self.examples, reason: examples})
 
 
 @dataclass(frozen=True)
@@ -142,18 +105,16 @@ def read_pairs(
     """
     kind = _find_format(path, target, format)
     origin = str(path) if target is None else f"{path} + {target}"
-    fields = {"source_field": str(source_column or names[0]), "target_field": str(target_column or names[1])}
     if kind == "text":
         if target is None:
             raise UserError(f"{path}: format 'text' needs two parallel files, but the target file is missing.")
         records = read_text_records(Path(path), Path(target))
-    elif kind in ("tsv", "csv"):
-        read = read_tsv_records if kind == "tsv" else read_csv_records
-        records = read(Path(path), Columns(source_column, target_column, names))
-    elif kind == "jsonl":
-        records = read_jsonl_records(Path(path), **fields, also=also)
-    else:
+    elif kind == "huggingface":
+        fields = {"source_field": str(source_column or names[0]), "target_field": str(target_column or names[1])}
         records = read_hugging_face_records(str(path), split=split, **fields, also=also)
+    else:
+        columns = Columns(names, (source_column, target_column), has_options=names[0] != "image")
+        records = read_records(Path(path), kind, columns, **({"also": also} if kind == "jsonl" else {}))
     return _collect(records, origin, on_bad, may_be_empty=list in also)
 
 
@@ -169,16 +130,16 @@ def limit_length(
     """
     if len(lengths) != len(pairs):
         raise ValueError(f"`lengths` must have one entry per pair ({len(pairs)}), got {len(lengths)}")
-    keep, skipped = [], pairs.skipped
+    keep, bad_rows = [], BadRows(on_bad, before=pairs.skipped)
     for index, (source, target) in enumerate(lengths):
         if max(source, target) <= max_length:
             keep.append(index)
             continue
         detail = f"{source} source and {target} target tokens, longer than max_length = {max_length}"
-        skipped = _skip(skipped, on_bad, pairs.where(index), BadLine("too long", detail))
+        bad_rows.add(f"{pairs.where(index)}: {detail}", "too long")
     if not keep:
         raise UserError(f"{pairs.origin}: no pair has at most max_length = {max_length} tokens on its longer side.")
-    return keep, skipped
+    return keep, bad_rows.skipped
 
 
 def _find_format(path: str | Path, target: str | Path | None, format: PairFormat) -> PairFormat:
@@ -201,41 +162,32 @@ def _find_format(path: str | Path, target: str | Path | None, format: PairFormat
 
 
 def _collect(records: Records, origin: str, on_bad: OnBad, *, may_be_empty: bool) -> Pairs:
-    sources, targets, lines, skipped = [], [], [], Skipped()
-    for number, record in records.rows:
-        try:
-            source, target = _clean(*records.parse(record), may_be_empty=may_be_empty)
-        except BadLine as bad:
-            skipped = _skip(skipped, on_bad, f"{origin}, line {number}", bad)
-            continue
-        sources.append(source)
-        targets.append(target)
-        lines.append(number)
+    sources, targets, lines, bad_rows = [], [], [], BadRows(on_bad)
+    for number, row in records.rows:
+        with bad_rows.catch(f"{origin}, line {number}"):
+            source, target = records.parse(row)
+            source, target = _clean(source, target, may_be_empty=may_be_empty)
+            sources.append(source)
+            targets.append(target)
+            lines.append(number)
     if not lines:
-        raise UserError("\n".join(filter(None, [f"{origin}: contains no pair.", skipped.describe()])))
-    return Pairs(sources, targets, lines, origin, skipped)
+        raise UserError("\n".join(filter(None, [f"{origin}: contains no pair.", bad_rows.skipped.describe()])))
+    return Pairs(sources, targets, lines, origin, bad_rows.skipped)
 
 
 def _clean(source: str, target: str, *, may_be_empty: bool) -> tuple[str, str]:
     source, target = source.strip(), target.strip()
     if len(source) > MOST_CHARACTERS or len(target) > MOST_CHARACTERS:
         detail = f"a text has {max(len(source), len(target)):,} characters, more than {MOST_CHARACTERS:,}"
-        raise BadLine("too long", detail)
+        raise BadRow("too long", detail)
     try:
         for text in (source, target):
             check_growth(text, "nfkc")  # the longest form; the one of the tokenizer is unknown here
     except ValueError as error:
-        raise BadLine("too long", str(error)) from None
+        raise BadRow("too long", str(error)) from None
     if source and (target or may_be_empty):
         return source, target
     if not source and not target:
-        raise BadLine("both sides empty", "both sides are empty, expected a text in each")
+        raise BadRow("both sides empty", "both sides are empty, expected a text in each")
     side, other = ("target", source) if source else ("source", target)
-    raise BadLine(f"empty {side}", f"the {side} side is empty, expected a text (the other is {excerpt(other)})")
-
-
-def _skip(skipped: Skipped, on_bad: OnBad, where: str, bad: BadLine) -> Skipped:
-    message = f"{where}: {bad.detail}"
-    if on_bad == "error":
-        raise UserError(f"{message}. With --data.on-bad skip, such lines are left out and counted.")
-    return skipped.add(bad.reason, message)
+    raise BadRow(f"empty {side}", f"the {side} side is empty, expected a text (the other is {excerpt(other)})")

@@ -13,36 +13,6 @@ _TRIED = 100
 """Number of rows that are tried to choose the separator if the first row contains several."""
 
 
-def read_table(
-    path: Path, columns: Sequence[str], *, numeric: Sequence[str] = ()
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the location of each row, for messages, and its cells by column name. Empty rows are skipped.
-
-    columns:  required columns; "duration|offset" means one of the two. A cell in quotes may contain line ends.
-    numeric:  columns in which a comma is the decimal point, if semicolons separate the cells.
-
-    Raises: UserError naming the file and the line if it is not UTF-8 or not CSV, the header lacks one of `columns` or
-            has one twice, or a row has another number of cells.
-    """
-    separator, rows = read_rows(path)
-    _, header = next(rows, (1, []))
-    header = [name.strip().lower() for name in header]
-    if not all(set(name.split("|")) & set(header) for name in columns):
-        expected = ",".join(columns).replace("|", " or ")
-        raise UserError(f"{path}, line 1: expected a header with {expected}, got {','.join(header)[:80]!r}.")
-    duplicates = [name for name in header if name and header.count(name) > 1]
-    if duplicates:
-        raise UserError(f"{path}, line 1: the header has the column {duplicates[0][:60]!r} twice.")
-    for number, row in rows:
-        where = f"{path}, line {number}"
-        if len(row) != len(header):
-            raise UserError(f"{where}: expected {len(header)} columns, got {len(row)}.")
-        cells = {name: cell.strip() for name, cell in zip(header, row, strict=True)}
-        if separator == ";":
-            cells |= {name: cells[name].replace(",", ".") for name in numeric if cells.get(name, "").count(",") == 1}
-        yield where, cells
-
-
 def read_rows(path: Path) -> tuple[str, Iterator[tuple[int, list[str]]]]:
     """Return the separator, and for each row the number of its first line and its cells. Empty rows are skipped.
 

@@ -20,14 +20,15 @@ import torch
 from torch import Tensor
 
 from regard.attention.masks import Padded
+from regard.data.bad_rows import BadRow, BadRows
 from regard.data.batches import Ragged, pad, plan_batches
 from regard.data.config import TaggedConfig
 from regard.data.text.label_normalizer import LabelNormalizer
-from regard.data.text.lines import describe_decode_error, read_lines
+from regard.data.text.lines import read_lines
+from regard.data.text.rows import decode_line, parse_json_object
 from regard.data.tokenizer import UNK, Tokenizer
 from regard.errors import UserError
 from regard.system.compression import plain_name
-from regard.system.files import decode_json
 
 _NO_TAG = -1
 _DOCUMENT = "-DOCSTART-"
@@ -42,7 +43,7 @@ class TaggedSentences:
     lines: tuple[int, ...]
     """Number of the first line of each sentence."""
     origin: str
-    skipped: tuple[str, ...] = ()
+    skipped: Sequence[str] = ()
     """Reason for each sentence that was skipped (on_bad = skip)."""
 
     def __len__(self) -> int:
@@ -69,26 +70,22 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
     """Read the sentences of a file. Raises UserError naming the line, what was expected and what was found."""
     path = Path(path)
     is_json = config.format == "jsonl" or (config.format == "auto" and plain_name(path).endswith((".jsonl", ".ndjson")))
-    tokens, tags, lines, skipped = [], [], [], []
+    tokens, tags, lines, bad_rows = [], [], [], BadRows(config.on_bad, "sentences")
     normalizer = LabelNormalizer()
     numbered = list(enumerate(read_lines(path), start=1))
     for number, part in [(n, [line]) for n, line in numbered] if is_json else _split_sentences(numbered):
-        try:
-            words, word_tags = _parse_object(part[0], number) if is_json else _parse_columns(part, number)
-        except ValueError as error:
-            if config.on_bad == "error":
-                hint = "With --data.on-bad skip, such sentences are left out and counted."
-                raise UserError(f"{path}, {error}. {hint}") from None
-            skipped.append(f"{path}, {error}")
-            continue
+        words: tuple[str, ...] = ()
+        word_tags: tuple[str, ...] = ()
+        with bad_rows.catch(f"{path}, line {number}"):
+            words, word_tags = _parse_object(part[0]) if is_json else _parse_columns(path, part, number)
         if words and words[0] != _DOCUMENT:
             tokens.append(words)
             tags.append(tuple(normalizer[tag] for tag in word_tags))
             lines.append(number)
     if not tokens:
-        raise UserError(f"{path}: contains no sentence{'; ' + skipped[0] if skipped else ''}.")
+        raise UserError(f"{path}: contains no sentence{'; ' + bad_rows.skipped[0] if bad_rows.skipped else ''}.")
     normalizer.warn_merged(str(path))
-    return TaggedSentences(tuple(tokens), tuple(tags), tuple(lines), str(path), tuple(skipped))
+    return TaggedSentences(tuple(tokens), tuple(tags), tuple(lines), str(path), bad_rows.skipped)
 
 
 def encode_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
@@ -165,33 +162,32 @@ def _split_sentences(lines: Sequence[tuple[int, bytes]]) -> list[tuple[int, list
     return parts
 
 
-def _parse_columns(lines: Sequence[bytes], first: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _parse_columns(path: Path, lines: Sequence[bytes], first: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     rows = []
     for number, line in enumerate(lines, start=first):
-        text = _decode(line, number)
+        try:
+            text = decode_line(line)
+        except BadRow as bad:
+            raise UserError(f"{path}, line {number}: {bad.detail}.") from None
         columns = [part.strip() for part in text.split("\t")] if "\t" in text else text.split()
         if len(columns) < 2 or not columns[0] or not columns[-1]:  # a token and a tag
-            raise ValueError(f"line {number}: expected a token and its tag, got {text[:60]!r}")
+            raise UserError(f"{path}, line {number}: expected a token and its tag, got {text[:60]!r}.")
         rows.append((columns[0], columns[-1]))
     tokens, tags = zip(*rows, strict=True)
     return tokens, tags
 
 
-def _parse_object(line: bytes, number: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    text = _decode(line, number)
+def _parse_object(line: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    text = decode_line(line)
     if not text.strip():
         return (), ()
-    try:
-        row = decode_json(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"line {number}: not valid JSON: {error}") from None
-    tokens, tags = (
-        (_string_tuple(row.get(name)) for name in ("tokens", "tags")) if isinstance(row, dict) else (None, None)
-    )
+    row = parse_json_object(text)
+    tokens, tags = (_string_tuple(row.get(name)) for name in ("tokens", "tags"))
     if tokens is None or tags is None:
-        raise ValueError(f"line {number}: expected tokens and tags, two lists of strings, got {text[:60]!a}")
+        raise BadRow("no tokens and tags", f"expected tokens and tags, two lists of strings, got {text[:60]!a}")
     if len(tokens) != len(tags):
-        raise ValueError(f"line {number}: expected one tag per token, got {len(tokens)} tokens and {len(tags)} tags")
+        detail = f"expected one tag per token, got {len(tokens)} tokens and {len(tags)} tags"
+        raise BadRow("unequal lengths", detail)
     return tokens, tags
 
 
@@ -203,10 +199,3 @@ def _string_tuple(value: object) -> tuple[str, ...] | None:
     except UnicodeEncodeError:  # JSON can express a lone surrogate
         return None
     return tuple(value)
-
-
-def _decode(line: bytes, number: int) -> str:
-    try:
-        return line.decode("utf-8").rstrip("\r")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"line {number}: {describe_decode_error(error)}") from None

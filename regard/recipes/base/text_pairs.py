@@ -96,7 +96,7 @@ def filter_by_length(
     encoded = codec.encode(Texts(pairs.sources, pairs.targets, pairs.origin))
     lengths = list(zip(encoded.sources.lengths.tolist(), encoded.targets.lengths.tolist(), strict=True))
     keep, skipped = limit_length(pairs, lengths, max_length=max_length, on_bad=on_bad)
-    if skipped.total:
+    if skipped:
         notify(f"{pairs.origin}: {skipped.describe()}")
     if not keep:
         raise UserError(f"{pairs.origin}: no pair is left")

@@ -124,7 +124,7 @@ class EventsRecipe(Recipe):
         data = replace(self.config.data, on_bad=on_bad)
         if path is None:
             return make_sound_scenes(self._synthetic_sounds, split, count, data)
-        if _is_csv(path):
+        if _is_table(path):
             sounds = read_events(Path(path), data)
             if sounds.skipped:
                 self.notify(f"{path}: left out {len(sounds.skipped)} events; first: {sounds.skipped[0]}")
@@ -186,7 +186,7 @@ class EventsRecipe(Recipe):
     def has_test(self) -> bool:
         """Return True if there is test data; synthetic scenes always have it."""
         data = self.config.data
-        return data.train is None or not _is_csv(data.train) or data.test is not None
+        return data.train is None or not _is_table(data.train) or data.test is not None
 
     def build_run(self, model: nn.Module, folder: Path) -> "TrainedEvents":
         """Return the trained run of this model."""
@@ -196,7 +196,7 @@ class EventsRecipe(Recipe):
         data = self.config.data
         path = getattr(data, split)
         count = {"train": data.epoch_size, "val": data.val_size, "test": data.test_size}[split]
-        if path is None and (data.train is None or not _is_csv(data.train)):
+        if path is None and (data.train is None or not _is_table(data.train)):
             path = data.train  # other scenes of the same recordings
         return self.read_sounds(path, split, count, data.on_bad)
 
@@ -386,5 +386,5 @@ def _format_events(events: Sequence[SoundEvent]) -> str:
     return ", ".join(f"{event.label} at {event.onset:.2f} for {event.duration:.2f} s" for event in events) or "nothing"
 
 
-def _is_csv(path: str) -> bool:
-    return plain_name(path).endswith(".csv")
+def _is_table(path: str) -> bool:
+    return plain_name(path).endswith((".csv", ".tsv", ".jsonl"))

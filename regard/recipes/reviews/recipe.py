@@ -178,7 +178,7 @@ class ReviewsRecipe(Recipe):
                 f"--data.{name} must name a file, a folder or a data set (hf:NAME) if --data.train is given"
             )
         pairs = read_labeled(self.config.data, path, name)
-        if pairs.skipped.total:
+        if pairs.skipped:
             self.notify(f"{pairs.origin}: {pairs.skipped.describe()}")
         return pairs
 
@@ -281,7 +281,7 @@ class TrainedReviews(TrainedRun):
             kind = {"target": data.target, "separator": data.separator}
             other = LabeledConfig(train=str(path), val=str(path), format=format, on_bad=on_bad, **columns, **kind)  # type: ignore[arg-type]
             pairs = read_labeled(other, path, "test")
-            if pairs.skipped.total:
+            if pairs.skipped:
                 (notify or self.recipe.notify)(f"{pairs.origin}: {pairs.skipped.describe()}")
         scores, samples, count = self.recipe.score(self._model, pairs, None if path is None else on_bad)
         return {

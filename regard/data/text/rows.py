@@ -1,0 +1,296 @@
+"""Rows of files: TSV, CSV and JSON lines, with columns by name or number; plain or compressed.
+
+Each reader returns numbered rows and a parser of a row, which returns the cells of the columns or raises BadRow, so
+that the caller's policy decides whether to stop (regard.data.bad_rows). Problems of the whole file raise UserError at
+once. The first row is a header under these conditions, and never because of how its content looks:
+
+    a column is chosen by name
+    each column has its expected name in the row, in any case: at the number that was chosen for it, or else anywhere
+    the reader requires a header (`read_table`)
+
+A column that is not chosen is the one of its expected name in the header, or the one in its position.
+"""
+
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.data.bad_rows import BadRow
+from regard.data.text.lines import describe_decode_error, read_filled_lines, read_lines
+from regard.data.text.tables import read_rows
+from regard.errors import UserError, did_you_mean
+from regard.system.compression import plain_name
+from regard.system.files import decode_json
+
+_EXCERPT_LEN = 60
+_COLUMN_NAMES = re.compile(
+    r"source|target|src|tgt|trg|text|labels?|input|output|sentence|translation|review|sentiment|category|class|"
+    r"english|german|french|spanish|italian|portuguese|dutch|russian|chinese|japanese|korean|arabic|turkish|polish|"
+    r"en|de|fr|es|it|pt|nl|ru|zh|ja|ko|ar|tr|pl|cs|sv|da|fi|el|hu|ro|uk|he|hi|vi"
+)
+"""Typical names of columns, to recognize a header."""
+_TYPE_NAMES = {int: "an integer", float: "a number", list: "a list"}
+
+
+class Records(NamedTuple):
+    """Numbered rows, and the function that parses one into its cells."""
+
+    rows: Iterable[tuple[int, Any]]
+    parse: Callable[[Any], tuple[str, ...]]
+
+
+class Columns(NamedTuple):
+    """Columns of a file: their expected names, and those chosen, by number from 1 or by name in the header."""
+
+    names: tuple[str, ...]
+    chosen: tuple[int | str | None, ...] = ()
+    """One for each name; None is the column of that name in a header, or the one in that position."""
+    has_options: bool = False
+    """True if the options --data.NAME-column choose the columns."""
+
+    @property
+    def hint(self) -> str:
+        """Help on choosing some of several columns, for messages."""
+        header = f"add a header with {' and '.join(self.names)}"
+        numbers = [str(number) for number in range(1, len(self.names) + 1)]
+        return f"use {self.options(numbers)}, or {header}" if self.has_options else header
+
+    def options(self, columns: Sequence[str]) -> str:
+        """Return the options that choose these columns."""
+        return " ".join(f"--data.{name}-column {column}" for name, column in zip(self.names, columns, strict=True))
+
+
+def read_text_records(source: Path, target: Path) -> Records:
+    """Read two parallel text files, aligned line by line. Lines that are blank in both are skipped.
+
+    Raises:  UserError with both counts if the files differ in their number of lines.
+    """
+    sources, targets = read_lines(source), read_lines(target)
+    if len(sources) != len(targets):
+        raise UserError(
+            f"parallel files must have equally many lines, got {len(sources)} in {source} and "
+            f"{len(targets)} in {target}."
+        )
+
+    def parse(row: tuple[bytes, bytes]) -> tuple[str, str]:
+        return decode_line(row[0], f" in {source.name}"), decode_line(row[1], f" in {target.name}")
+
+    rows = enumerate(zip(sources, targets, strict=True), start=1)
+    return Records((row for row in rows if row[1][0].strip() or row[1][1].strip()), parse)
+
+
+def read_records(path: Path, format: str, columns: Columns, **options: Any) -> Records:
+    """Read columns of a format: jsonl (`read_jsonl_records` with these options), tsv (one tab, no quoting) or csv.
+
+    Every row must have as many cells as the header, or as there are columns; more are allowed if they are empty.
+
+    Raises:  UserError if the header lacks a column.
+    """
+    if format == "jsonl":
+        chosen = columns.chosen or columns.names
+        fields = [str(column or name) for column, name in zip(chosen, columns.names, strict=True)]
+        return read_jsonl_records(path, fields, **options)
+    separator, rows, cells = _read_cells(path, format)
+    if not rows:
+        return Records([], _no_parse)
+    first, names = rows[0][0], columns.names
+    chosen = [_column(column) for column in columns.chosen or (None,) * len(names)]
+    is_named = any(isinstance(column, str) for column in chosen)
+    header: list[str] = []  # stays empty for a bad first row, which is handled below like others
+    try:
+        header = [name.strip() for name in cells(rows[0][1])]
+    except BadRow as bad:
+        if is_named:
+            raise UserError(f"{path}, line {first}: {bad.detail}.") from None
+    lower = [name.lower() for name in header]
+    by_name = [lower.index(name) + 1 if lower.count(name) == 1 else None for name in names]
+    at_number = [lower[column - 1 : column] if isinstance(column, int) else None for column in chosen]
+    is_header = is_named or all(
+        index is not None if cell is None else cell == [name]
+        for name, index, cell in zip(names, by_name, at_number, strict=True)
+    )
+    is_default = not is_header and all(column is None for column in chosen)
+    if is_default and columns.has_options and len(lower) > 1 and all(map(_COLUMN_NAMES.fullmatch, lower[:2])):
+        warnings.warn(
+            f"{path}, line {first}: {header[0]!r} and {header[1]!r} look like a header, but are read as a pair; "
+            f"use {columns.options(header[:2])} if this line is a header",
+            stacklevel=2,
+        )
+    num_columns = len(names) if is_default or not header else len(header)
+    selected = [
+        (index if is_header and index else position) if column is None else column
+        for position, (column, index) in enumerate(zip(chosen, by_name, strict=True), start=1)
+    ]
+    indices = [_index(f"{path}, line {first}", column, header, num_columns) for column in selected]
+
+    def parse(row: Any) -> tuple[str, ...]:
+        values = _fit(cells(row), num_columns, separator, columns.hint if is_default else "")
+        return tuple(values[index] for index in indices)
+
+    return Records(rows[1:] if is_header else rows, parse)
+
+
+def read_jsonl_records(path: Path, fields: Sequence[str], *, also: tuple[type, ...] = ()) -> Records:
+    """Read one JSON object a line. Dots in the name of a field refer to nested objects: translation.en.
+
+    also: types of the last field that are allowed besides str, see `get_field`.
+    """
+
+    def parse(line: bytes) -> tuple[str, ...]:
+        row = parse_json_object(decode_line(line))
+        return *(get_field(row, name) for name in fields[:-1]), get_field(row, fields[-1], also=also)
+
+    return Records(read_filled_lines(path), parse)
+
+
+def read_table(path: Path, columns: Sequence[str], *, numeric: Sequence[str] = ()) -> Records:
+    """Read the named columns of a file with a header, or the fields of JSON lines, by the suffix of the file.
+
+    columns:  required columns; "duration|offset" means one of the two. The cells of a row are in the order of all
+              these names. One that a row lacks is empty, but JSON needs the first.
+    numeric:  columns in which a comma is the decimal point, if semicolons separate the cells.
+
+    Raises: UserError naming the file and the line if it is not UTF-8 or not CSV, or the header lacks one of `columns`
+            or has one twice.
+    """
+    names = [name for column in columns for name in column.split("|")]
+    suffix = Path(plain_name(path)).suffix
+    if suffix in (".jsonl", ".ndjson"):
+
+        def parse_object(line: bytes) -> tuple[str, ...]:
+            row = parse_json_object(decode_line(line))
+            present = [name for name in names if row.get(name) is not None]
+            cells = {name: get_field(row, name, also=(int, float)) for name in {names[0], *present}}
+            return tuple(cells.get(name, "").strip() for name in names)
+
+        return Records(read_filled_lines(path), parse_object)
+    separator, rows, split = _read_cells(path, "tsv" if suffix in (".tsv", ".tab") else "csv")
+    try:
+        header = [name.strip().lower() for name in split(rows[0][1])] if rows else []
+    except BadRow as bad:
+        raise UserError(f"{path}, line {rows[0][0]}: {bad.detail}.") from None
+    first = rows[0][0] if rows else 1
+    if not all(set(name.split("|")) & set(header) for name in columns):
+        expected = ",".join(columns).replace("|", " or ")
+        raise UserError(f"{path}, line {first}: expected a header with {expected}, got {','.join(header)[:80]!r}.")
+    duplicates = [name for name in header if name and header.count(name) > 1]
+    if duplicates:
+        raise UserError(f"{path}, line {first}: the header has the column {duplicates[0][:60]!r} twice.")
+
+    def parse(row: Any) -> tuple[str, ...]:
+        cells = dict(zip(header, _fit(split(row), len(header), separator), strict=True))
+        if separator == ";":
+            cells |= {name: cells[name].replace(",", ".") for name in numeric if cells.get(name, "").count(",") == 1}
+        return tuple(cells.get(name, "").strip() for name in names)
+
+    return Records(rows[1:], parse)
+
+
+def parse_json_object(text: str) -> dict[str, Any]:
+    """Parse a line of JSON that must hold an object. Raises BadRow for anything else."""
+    try:
+        row = decode_json(text)
+    except (ValueError, RecursionError) as error:
+        raise BadRow("invalid JSON", f"not valid JSON: {error} ({excerpt(text)})") from None
+    if not isinstance(row, dict):
+        detail = f"expected a JSON object {{...}}, got {type(row).__name__} ({excerpt(text)})"
+        raise BadRow("no JSON object", detail)
+    return row
+
+
+def get_field(row: dict[str, Any], name: str, *, also: tuple[type, ...] = ()) -> str:
+    """Return the text of a field of a record. If no field has the full name, dots refer to nested objects.
+
+    also: additional types (int, float, list) that are allowed, which are converted to JSON.
+
+    Raises:  BadRow if the field is missing or of another type.
+    """
+    value: Any = row
+    for part in [name] if name in row else name.split("."):
+        if not isinstance(value, dict) or part not in value:
+            known = list(value) if isinstance(value, dict) else []
+            available = f"the fields are {', '.join(map(repr, known))}" if known else "there are no fields"
+            near = f".{did_you_mean(part, known)}".rstrip(".")
+            raise BadRow("missing field", f"no field {name!r} (--data.*-column selects a field); {available}{near}")
+        value = value[part]
+    try:
+        if isinstance(value, also) and not isinstance(value, bool):
+            return _check_encodable(json.dumps(value, ensure_ascii=False, default=repr), name)
+        shown = excerpt(str(value))
+    except RecursionError:
+        shown = "deeply nested"
+    if not isinstance(value, str):
+        expected = " or ".join(["a string", *(_TYPE_NAMES[kind] for kind in also)])
+        raise BadRow(
+            "field is not a string", f"field {name!r} must be {expected}, got {type(value).__name__} ({shown})"
+        )
+    return _check_encodable(value, name)
+
+
+def decode_line(line: bytes, where: str = "") -> str:
+    """Return the text of a line without a carriage return at its end. Raises BadRow if it is not UTF-8."""
+    try:
+        return line.decode("utf-8").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise BadRow("not UTF-8", describe_decode_error(error, where)) from None
+
+
+def excerpt(text: str) -> str:
+    """Return the start of a text, quoted and escaped, for messages."""
+    return repr(text if len(text) <= _EXCERPT_LEN else text[: _EXCERPT_LEN - 3] + "...")
+
+
+def _fit(cells: list[str], count: int, separator: str, hint: str = "") -> list[str]:
+    """Return the cells of a row without empty ones at its end beyond `count`. Raises BadRow for another number."""
+    while len(cells) > count and not cells[-1].strip():
+        cells = cells[:-1]
+    if len(cells) == count:
+        return cells
+    name = "a tab" if separator == "\t" else repr(separator)
+    more = f"; {hint}" if hint and len(cells) > count else ""
+    shown = excerpt(separator.join(cells).strip("\r"))
+    raise BadRow(
+        "wrong number of columns", f"expected {count} columns separated by {name}, got {len(cells)} ({shown}){more}"
+    )
+
+
+def _read_cells(path: Path, format: str) -> tuple[str, list[tuple[int, Any]], Callable[[Any], list[str]]]:
+    """Return the separator, the numbered rows that are not blank, and the function that splits one into cells."""
+    if format == "tsv":
+        return "\t", read_filled_lines(path), lambda line: decode_line(line).split("\t")
+    separator, rows = read_rows(path)
+    return separator, list(rows), list
+
+
+def _no_parse(_row: Any) -> tuple[str, str]:
+    raise AssertionError("an empty file has no row to parse")  # pragma: no cover
+
+
+def _check_encodable(text: str, name: str) -> str:
+    """Return the text, or raise BadRow if it has a lone surrogate, which JSON can express."""
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError as error:
+        raise BadRow("not Unicode", f"field {name!r} has a lone surrogate ({excerpt(text)})") from error
+    return text
+
+
+def _column(column: int | str | None) -> int | str | None:
+    """Convert a numeric column to int: on the command line, "2" is a string."""
+    return int(column) if isinstance(column, str) and column.isdecimal() else column
+
+
+def _index(where: str, column: int | str, header: list[str], num_columns: int) -> int:
+    if isinstance(column, str):
+        if column not in header:
+            names = ", ".join(map(repr, header))
+            raise UserError(f"{where}: no column {column!r}; the header is {names}.{did_you_mean(column, header)}")
+        if header.count(column) > 1:
+            raise UserError(f"{where}: the header has the column {column!r} {header.count(column)} times.")
+        return header.index(column)
+    if not 1 <= column <= num_columns:
+        raise UserError(f"{where}: no column {column}; there are {num_columns} columns, numbered from 1.")
+    return column - 1

@@ -1,10 +1,8 @@
-"""Cost of tracing a search: with no subscriber, and with a capture of all attention weights.
+"""Cost of recording a search with a capture of all attention weights.
 
     python -m benchmarks.capture [--seconds 2]
 
-emit      one event without subscribers; a step of a search emits three or four.
-off       a search without subscribers and one with `emit` removed; and the same between two equal searches, the
-          noise. Pairs of runs, median of their ratio, CPU time of one thread.
+noise     two equal searches: pairs of runs, median of their ratio, CPU time of one thread.
 on        a search inside `record` and one without; then the time to assemble the maps and to write the page.
 memory    peak of live tensors beyond those of the search alone (counted), and the size of the capture.
 """
@@ -12,43 +10,24 @@ memory    peak of live tensors beyond those of the search alone (counted), and t
 import argparse
 import tempfile
 import time
-import timeit
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from unittest import mock
 
 import torch
 
 from benchmarks.record import peak, seconds, time_pairs
 from regard.decode.config import DecodeConfig
 from regard.decode.search import search
+from regard.look.capture import Capture
 from regard.look.record import record
 from regard.models.build import build
 from regard.models.config import ModelConfig, TransformerConfig
-from regard.trace import RowOrder, emit
+from regard.trace import Trace
 
 _WORK = [(1, 1), (1, 5), (16, 1), (16, 5)]
 """Batch sizes and beam sizes."""
 _LENGTH = 20
-
-
-@contextmanager
-def without_events() -> Iterator[None]:
-    """Remove `emit` from the search modules."""
-    names = [f"regard.decode.{module}.emit" for module in ("beam", "greedy", "search")]
-    patches = [mock.patch(name, new=_discard) for name in names]
-    for patch in patches:
-        patch.start()
-    try:
-        yield
-    finally:
-        for patch in patches:
-            patch.stop()
-
-
-def _discard(_make: Callable[[], object]) -> None:
-    """Replace `emit`."""
 
 
 def main() -> None:
@@ -60,31 +39,35 @@ def main() -> None:
     core = TransformerConfig(width=128, heads=4, layers=4, feedforward=256)
     model = build(ModelConfig(core=core, tie="target"), source_vocab=8000, target_vocab=8000).eval()
     print(f"one thread, torch {torch.__version__}; 4 + 4 layers of 128, {_LENGTH} tokens in, {_LENGTH} out")
-    duration = min(timeit.repeat(lambda: emit(lambda: RowOrder(())), number=100_000, repeat=5)) / 100_000
-    print(f"an event without subscribers: {duration * 1e9:.0f} ns")
     for rows, beam in _WORK:
         sentences = torch.randint(4, 8000, (rows, _LENGTH)).tolist()
         config = DecodeConfig(beam=beam, max_length=_LENGTH)
 
-        def run(sentences: list[list[int]] = sentences, config: DecodeConfig = config) -> object:
-            return search(model, sentences, config=config, bos=2, eos=3, pad=0)
+        def run(trace: Trace | None, sentences: list[list[int]] = sentences, config: DecodeConfig = config) -> object:
+            return search(model, sentences, config=config, bos=2, eos=3, pad=0, trace=trace)
 
         measure_search(run, f"{rows:>3} sentences, beam {beam}", model, options.seconds)
 
 
-def measure_search(run: Callable[[], object], name: str, model: torch.nn.Module, budget: float) -> None:
+def measure_search(run: Callable[[Trace | None], object], name: str, model: torch.nn.Module, budget: float) -> None:
     """Print all rows of one search."""
 
-    def plain() -> float:
-        return seconds(run, nullcontext())
+    def plain() -> object:
+        return run(None)
 
-    for label, other in (("off", lambda: seconds(run, without_events())), ("noise", plain)):
-        first, second, ratio = time_pairs(plain, other, budget)
-        print(f"{name}  {label:>6} {first * 1e3:>8.1f} ms  {second * 1e3:>8.1f} ms  {ratio:.3f}", flush=True)
-    first, second, ratio = time_pairs(lambda: seconds(run, record(model)), plain, budget)
-    extra = peak(run, record(model)) - peak(run, nullcontext())
-    with record(model) as capture:
-        run()
+    def recorded() -> Capture:
+        with record(model) as capture:
+            run(capture.trace)
+        return capture
+
+    def plain_seconds() -> float:
+        return seconds(plain, nullcontext())
+
+    first, second, ratio = time_pairs(plain_seconds, plain_seconds, budget)
+    print(f"{name}  {'noise':>6} {first * 1e3:>8.1f} ms  {second * 1e3:>8.1f} ms  {ratio:.3f}", flush=True)
+    first, second, ratio = time_pairs(lambda: seconds(recorded, nullcontext()), plain_seconds, budget)
+    extra = peak(recorded, nullcontext()) - peak(plain, nullcontext())
+    capture = recorded()
     num_bytes = sum(call.nbytes for read in capture.recording for call in capture.recording[read])
     start = time.process_time()
     count = sum(map_.weights.numel() for sample_maps in capture for map_ in sample_maps.maps)

@@ -1,47 +1,33 @@
-"""Trace events of a running model: the input of each row, the steps of a search, and its outputs. (no torch)
+"""Traces: the inputs, the steps and the outputs of a running model, as a value that searches fill. (no torch)
 
-    with span(lambda: [sample, ...]) as samples:      # [] without subscribers: the function is not called
-        model(...)                                    # row i of every call in this context belongs to samples[i]
-    emit(lambda: SearchStep(source_rows))             # the calls from here on are one step of a search
+    trace = Trace()
+    with trace.segment(samples):                       # row i of every call belongs to samples[i]
+        search(model, sentences, ..., trace=trace)     # every search takes `trace`, None by default
+    trace.segments[0].steps[3].tokens                  # the most probable tokens of step 3
 
-There are normally no subscribers. Emitting then only reads one context variable, and the event is never built. Events
-do not affect the code that emits them. `regard.record` subscribes to them.
+A trace is a list of segments: calls whose rows belong to the same samples. In a segment, the model either computes all
+outputs at once, or runs a search: the calls before its first step are the encoder pass. `regard.record` creates a
+trace, and files every read under the segment and step that are open when it runs.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-
-@dataclass(frozen=True)
-class SampleBatch:
-    """Row i of each following call belongs to samples[i]; None ends the batch: rows belong to no sample."""
-
-    samples: Sequence[Any] | None
+SampleT = TypeVar("SampleT")
 
 
 @dataclass(frozen=True)
-class RowOrder:
-    """Row i of each following call belongs to sample rows[i] of the current batch."""
+class SearchOutput:
+    """One output sequence: the token of each step, EOS included, and the row that produced it."""
 
+    tokens: Sequence[int]
     rows: Sequence[int]
-
-
-@dataclass(frozen=True)
-class SearchStep:
-    """The following calls are one step of a search; row i of them belongs to row source_rows[i] of its source."""
-
-    source_rows: Sequence[int]
-
-
-@dataclass(frozen=True)
-class StepScores:
-    """The most probable next tokens of a step, in descending order, one list per row."""
-
-    tokens: Sequence[Sequence[int]]
-    log_probs: Sequence[Sequence[float]]
+    log_probs: Sequence[float] = ()
+    """Of each token, given those before it; optional if every token is among the likely tokens of its step."""
+    begin: int | None = None
+    """First token of the decoder input, if it is not BOS."""
 
 
 @dataclass(frozen=True)
@@ -53,66 +39,93 @@ class BeamStep:
     log_probs: Sequence[float]
 
 
-@dataclass(frozen=True)
-class SearchOutput:
-    """One output sequence: the token of each step, EOS included, and the row that produced it."""
+@dataclass(kw_only=True)
+class SearchStep:
+    """One step of a search."""
 
-    tokens: Sequence[int]
-    rows: Sequence[int]
-    log_probs: Sequence[float] = ()
-    """Of each token, given those before it; optional if every token is among the `StepScores` of its step."""
-    begin: int | None = None
-    """First token of the decoder input, if it is not BOS."""
-
-
-@dataclass(frozen=True)
-class SearchEnd:
-    """The outputs of a search for each row of its source, best first."""
-
-    outputs: Sequence[Sequence[SearchOutput]]
+    source_rows: Sequence[int]
+    """The row of the source that each row belongs to."""
+    tokens: Sequence[Sequence[int]] = ()
+    """The most probable next tokens of each row, in descending order."""
+    log_probs: Sequence[Sequence[float]] = ()
+    """Their log-probabilities."""
+    beam: BeamStep | None = None
 
 
-TraceEvent = SampleBatch | RowOrder | SearchStep | StepScores | BeamStep | SearchEnd
-SampleT = TypeVar("SampleT")
+@dataclass(kw_only=True)
+class Segment:
+    """Calls whose rows belong to the same samples."""
 
-_subscribers: ContextVar[tuple[Callable[[TraceEvent], None], ...]] = ContextVar("subscribers", default=())
+    samples: Sequence[Any] | None
+    """None: the rows belong to no samples."""
+    rows: Sequence[int] | None = None
+    """Index of the sample of each row; None: row i belongs to sample i."""
+    batch: int = 0
+    """Number of the first segment with these samples."""
+    steps: list[SearchStep] = field(default_factory=list)
+    outputs: Sequence[Sequence[SearchOutput]] = ()
+    """Of each row of the source, best first."""
 
+    def sample(self, row: int) -> Any:
+        """Return the sample of a row of the source, None if it has none."""
+        if self.samples is None:
+            return None
+        index = row if self.rows is None else self.rows[row]
+        return self.samples[index] if index < len(self.samples) else None
 
-def is_traced() -> bool:
-    """Return True if there is a subscriber in this context."""
-    return bool(_subscribers.get())
-
-
-def emit(make_event: Callable[[], TraceEvent]) -> None:
-    """Send an event to all subscribers. Without subscribers, `make_event` is not called."""
-    if subscribers := _subscribers.get():
-        event = make_event()
-        for subscriber in subscribers:
-            subscriber(event)
-
-
-@contextmanager
-def span(make_samples: Callable[[], list[SampleT]]) -> Iterator[list[SampleT]]:
-    """Assign the rows of all calls in this context to samples, and yield these, so that outputs can be added later.
-
-    Without subscribers, `make_samples` is not called and the list is empty.
-    """
-    if not _subscribers.get():
-        yield []
-        return
-    samples = make_samples()
-    emit(lambda: SampleBatch(samples))
-    try:
-        yield samples
-    finally:
-        emit(lambda: SampleBatch(None))
+    def outputs_of(self, row: int) -> Sequence[SearchOutput]:
+        """Return the outputs of a row; if there are none, a path through its first row of each step."""
+        if row < len(self.outputs):
+            return self.outputs[row]
+        path = [step.source_rows.index(row) for step in self.steps if row in step.source_rows]
+        return [SearchOutput([], path)] if path else []
 
 
-@contextmanager
-def subscribe(subscriber: Callable[[TraceEvent], None]) -> Iterator[None]:
-    """Call `subscriber` with every event that is emitted in this context, in this thread."""
-    token = _subscribers.set((*_subscribers.get(), subscriber))
-    try:
-        yield
-    finally:
-        _subscribers.reset(token)
+class Trace:
+    """Segments of a running model, in order. samples: of the rows outside of any `segment`; None: they have none."""
+
+    def __init__(self, samples: Sequence[Any] | None = None):
+        self.segments = [Segment(samples=samples)]
+        self._samples = samples
+
+    @contextmanager
+    def segment(self, samples: list[SampleT]) -> Iterator[list[SampleT]]:
+        """Assign row i of the calls in this context to samples[i]; these may be completed later."""
+        self._begin(samples)
+        try:
+            yield samples
+        finally:
+            self._begin(self._samples)
+
+    def order(self, rows: Sequence[int] | None = None) -> None:
+        """Begin a segment of the same samples: row i belongs to sample rows[i]; None: to the same one as before."""
+        last = self.segments[-1]
+        self._begin(last.samples, last.rows if rows is None else list(rows))
+
+    def step(self, source_rows: Sequence[int]) -> None:
+        """Begin a step of a search; row i of its calls belongs to row source_rows[i] of the source."""
+        self.segments[-1].steps.append(SearchStep(source_rows=list(source_rows)))
+
+    def likely(self, tokens: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]]) -> None:
+        """Add the most probable next tokens of each row to the step, in descending order."""
+        step = self.segments[-1].steps[-1]
+        step.tokens, step.log_probs = tokens, log_probs
+
+    def moved(self, rows: Sequence[int], tokens: Sequence[int], log_probs: Sequence[float]) -> None:
+        """Add the hypotheses that are kept to the step; see `BeamStep`."""
+        self.segments[-1].steps[-1].beam = BeamStep(rows, tokens, log_probs)
+
+    def answered(self, outputs: Sequence[Sequence[SearchOutput]]) -> None:
+        """Add the outputs of each row of the source to the segment, best first."""
+        self.segments[-1].outputs = outputs
+
+    @property
+    def position(self) -> tuple[int, int | None]:
+        """Number of the open segment, and of its open step; None: no step of a search has begun."""
+        steps = len(self.segments[-1].steps)
+        return len(self.segments) - 1, steps - 1 if steps else None
+
+    def _begin(self, samples: Sequence[Any] | None, rows: Sequence[int] | None = None) -> None:
+        last, number = self.segments[-1], len(self.segments)
+        batch = last.batch if samples is not None and samples is last.samples else number
+        self.segments.append(Segment(samples=samples, rows=rows, batch=batch))

@@ -1,88 +1,142 @@
-"""Trace events: built only if there is a subscriber, sent to all subscribers, and only inside the subscription."""
+"""Traces: segments of samples, and what searches add to them, with probabilities known by hand."""
 
-import threading
+import math
 
 import pytest
+import torch
 
-from regard.trace import RowOrder, SampleBatch, SearchStep, TraceEvent, emit, is_traced, span, subscribe
+from regard.decode.beam import beam
+from regard.decode.config import DecodeConfig, SampleConfig
+from regard.decode.greedy import greedy
+from regard.decode.sample import sample, trace_tokens
+from regard.decode.search import search
+from regard.trace import BeamStep, SearchOutput, SearchStep, Segment, Trace
+from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, TreeStepper, padded
 
-
-def fail() -> TraceEvent:
-    raise AssertionError("an event was built without a subscriber")
-
-
-def test_events_are_not_built_without_subscribers():
-    assert not is_traced()
-    emit(fail)
-    with span(fail) as samples:  # type: ignore[arg-type]
-        assert samples == []
-        emit(fail)
+TREE = {(): {4: 0.6, 5: 0.4}, (4,): {EOS: 0.3, 6: 0.7}, (5,): {EOS: 1.0}, (4, 6): {EOS: 1.0}}
 
 
-def test_events_are_built_once_and_received_in_order():
-    received: list[TraceEvent] = []
-    built = []
-
-    def make_event() -> TraceEvent:
-        built.append(len(built))
-        return SearchStep([0, 0, 1])
-
-    with subscribe(received.append):
-        assert is_traced()
-        emit(make_event)
-        emit(lambda: RowOrder([1, 0]))
-    assert built == [0]
-    assert received == [SearchStep([0, 0, 1]), RowOrder([1, 0])]
-    assert not is_traced()
-    emit(fail)
-    assert len(received) == 2
+def chances(step: SearchOutput | BeamStep) -> list[float]:
+    """Return the probabilities of a list of log-probabilities, rounded."""
+    return [round(math.exp(log_prob), 5) for log_prob in step.log_probs]
 
 
-def test_nested_subscribers_all_receive_events():
-    outer: list[TraceEvent] = []
-    inner: list[TraceEvent] = []
-    built = []
-    with subscribe(outer.append):
-        emit(lambda: RowOrder([0]))
-        with subscribe(inner.append):
-            emit(lambda: built.append(1) or RowOrder([1]))  # type: ignore[func-returns-value]
-        emit(lambda: RowOrder([2]))
-    assert outer == [RowOrder([0]), RowOrder([1]), RowOrder([2])]
-    assert inner == [RowOrder([1])]
-    assert outer[1] is inner[0]
-    assert built == [1]
+def test_rows_belong_to_the_samples_of_their_segment():
+    trace = Trace(["default"])
+    with trace.segment(["a", "b", "c"]) as samples:
+        trace.order([2, 0])
+        trace.order()
+        samples[2] = "known later"
+    trace.order([0])
+    assert [(segment.samples, segment.rows) for segment in trace.segments] == [
+        (["default"], None),
+        (samples, None),
+        (samples, [2, 0]),
+        (samples, [2, 0]),
+        (["default"], None),
+        (["default"], [0]),
+    ]
+    assert [trace.segments[i].sample(0) for i in range(6)] == ["default", "a"] + 2 * ["known later"] + 2 * ["default"]
+    assert [segment.batch for segment in trace.segments] == [0, 1, 1, 1, 4, 4]
+    assert trace.segments[0].sample(1) is None
 
 
-def test_subscription_and_span_end_on_exceptions():
-    received: list[TraceEvent] = []
-    with pytest.raises(KeyError), subscribe(received.append), subscribe(received.append):
+def test_segments_without_samples_are_batches_of_their_own():
+    trace = Trace()
+    trace.order([1])
+    trace.order([0])
+    assert [segment.batch for segment in trace.segments] == [0, 1, 2]
+    assert trace.segments[2].sample(0) is None
+
+
+def test_a_segment_ends_on_exceptions():
+    trace = Trace()
+    with pytest.raises(KeyError), trace.segment(["a"]):
         raise KeyError
-    assert not is_traced()
-    with subscribe(received.append):
-        with pytest.raises(KeyError), span(lambda: ["a"]):
-            raise KeyError
-        assert received == [SampleBatch(["a"]), SampleBatch(None)]
+    assert [segment.samples for segment in trace.segments] == [None, ["a"], None]
 
 
-def test_span_yields_samples_that_can_be_completed():
-    received: list[TraceEvent] = []
-    with subscribe(received.append), span(lambda: [{"title": ""}]) as samples:
-        samples[0]["title"] = "known later"
-    assert received == [SampleBatch([{"title": "known later"}]), SampleBatch(None)]
-    assert received[0].samples is samples
+def test_position_counts_segments_and_their_steps():
+    trace = Trace()
+    assert trace.position == (0, None)
+    trace.step([0, 1])
+    trace.step([0])
+    assert trace.position == (0, 1)
+    with trace.segment([]):
+        assert trace.position == (1, None)
+    assert trace.position == (2, None)
 
 
-def test_events_of_other_threads_are_not_received():
-    received: list[TraceEvent] = []
-    traced = []
+def test_rows_without_outputs_follow_their_first_row():
+    steps = [SearchStep(source_rows=rows) for rows in ([0, 1], [0, 0, 1], [1])]
+    segment = Segment(samples=None, steps=steps, outputs=[])
+    assert segment.outputs_of(1) == [SearchOutput([], [1, 2, 0])]
+    assert segment.outputs_of(2) == []
 
-    def run() -> None:
-        traced.append(is_traced())
-        emit(fail)
 
-    with subscribe(received.append):
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join()
-    assert traced == [False]
-    assert received == []
+def test_greedy_search_adds_steps_likely_tokens_and_outputs():
+    trace, stepper = Trace(), TreeStepper(TREE, vocab=7)
+    greedy(stepper, padded([[4, EOS], [5, EOS]]), **IDS, max_length=[5, 1], trace=trace)
+    (segment,) = trace.segments
+    assert [step.source_rows for step in segment.steps] == [[0, 1], [0], [0]]
+    assert [step.tokens[0][:2] for step in segment.steps[:2]] == [[4, 5], [6, EOS]]
+    assert [round(math.exp(log_prob), 5) for log_prob in segment.steps[1].log_probs[0][:2]] == [0.7, 0.3]
+    ((first,), (second,)) = segment.outputs
+    assert (first.tokens, first.rows, chances(first)) == ([4, 6, EOS], [0, 0, 0], [0.6, 0.7, 1])
+    assert (second.tokens, second.rows, chances(second)) == ([4], [1], [0.6])
+
+
+def test_beam_search_adds_the_hypotheses_that_stay():
+    trace, stepper = Trace(), TreeStepper(TREE, vocab=7)
+    beam(stepper, padded([[4, EOS]]), beam=2, n_best=2, **IDS, max_length=5, length_penalty=0.0, trace=trace)
+    (segment,) = trace.segments
+    assert [step.source_rows for step in segment.steps] == [[0], [0, 0], [0, 0]]
+    first, second, _ = (step.beam for step in segment.steps)
+    assert first is not None
+    assert second is not None
+    assert (first.rows, first.tokens, chances(first)) == ([0, 0], [4, 5], [0.6, 0.4])
+    assert (second.rows[0], second.tokens[0], chances(second)[0]) == (0, 6, 0.42)
+    assert segment.outputs == [[SearchOutput([4, 6, EOS], [0, 0, 0]), SearchOutput([5, EOS], [0, 1])]]
+
+
+def test_search_adds_a_segment_for_each_batch():
+    trace = Trace()
+    sentences, config = [[4, EOS], [4, 5, 6, EOS], [5, EOS]], DecodeConfig(beam=1, max_length=3, batch_tokens=4)
+    with trace.segment([f"sentence {i}" for i in range(3)]):
+        results = search(HashStepper(7), sentences, config=config, bos=BOS, eos=EOS, pad=PAD, trace=trace)
+    batches = [segment for segment in trace.segments if segment.steps]
+    assert [segment.rows for segment in batches] == [[1], [0, 2]]
+    assert batches[1].sample(1) == "sentence 2"
+    (output,) = batches[1].outputs[1]
+    assert [token for token in output.tokens if token != EOS] == results[2][0].tokens
+
+
+class Counter:
+    """Language model that gives the token after the last one a probability of 3/4, and the first one 1/4."""
+
+    def begin(self, rows: int) -> int:
+        return 0
+
+    def step(self, tokens, state):
+        logits = torch.full((1, 8), -math.inf)
+        logits[0, 0], logits[0, (tokens[0] + 1) % 8] = math.log(0.25), math.log(0.75)
+        return logits, state + 1
+
+
+def test_sampling_adds_a_segment_for_each_context():
+    trace = Trace()
+    config, settings = SampleConfig(length=4, temperature=0), {"window": 3, "seed": 1, "banned": []}
+    assert list(sample(Counter(), [1, 2], config, **settings, trace=trace)) == [3, 4, 5, 6]
+    first, second = trace.segments
+    assert [len(first.steps), len(second.steps)] == [3, 2]
+    assert first.steps[0].tokens[0][:2] == [2, 0]
+    ((before,),), ((after,),) = first.outputs, second.outputs
+    assert (before.begin, before.tokens, before.rows, chances(before)) == (1, [2, 3, 4], [0] * 3, [0.75] * 3)
+    assert (after.begin, after.tokens, after.rows, chances(after)) == (4, [5, 6], [0] * 2, [0.75] * 2)
+
+
+def test_given_tokens_are_followed():
+    trace = Trace()
+    trace_tokens(Counter(), [3, 4, 0], banned=[1], trace=trace)
+    ((output,),) = trace.segments[0].outputs
+    assert (output.begin, output.tokens, chances(output)) == (3, [4, 0, 0], [0.75, 0.25, 0.25])

@@ -26,10 +26,10 @@ from playwright.sync_api import Browser, sync_playwright
 from docs.gallery.browser import launch_browser
 from docs.gallery.plan import LOOKS, PAGES, GalleryPage, Look
 from regard.errors import UserError
+from regard.layers.read import KINDS, Kind
 from regard.look.capture import Capture
 from regard.look.maps import SampleMaps
 from regard.look.record import record
-from regard.look.roles import KINDS, Kind
 from regard.recipes.base.recipe import TrainedRun
 from regard.recipes.base.run import Run
 from regard.recipes.load import load

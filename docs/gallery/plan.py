@@ -6,8 +6,8 @@ The indices of queries belong to the runs of docs/gallery/README.md; for other r
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from regard.layers.read import KINDS, Kind
 from regard.look.maps import AttentionMap, SampleMaps
-from regard.look.roles import KINDS, Kind
 
 __all__ = ["LOOKS", "PAGES", "GalleryPage", "Look", "View"]
 

@@ -24,8 +24,8 @@ from regard.attention.masks import Padded
 from regard.decode.finished import Candidates, FinishedHypotheses
 from regard.decode.greedy import greedy
 from regard.decode.hypothesis import Hypothesis, Rules, expand_max_length
-from regard.decode.stepper import StateT, Stepper, top_tokens
-from regard.trace import BeamStep, SearchEnd, SearchStep, emit
+from regard.decode.stepper import StateT, Stepper, trace_likely
+from regard.trace import Trace
 
 
 def beam(
@@ -39,6 +39,7 @@ def beam(
     banned: Sequence[int] = (),
     length_penalty: float = 1.0,
     n_best: int = 1,
+    trace: Trace | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the `n_best` hypotheses of each sentence, best first; fewer only if fewer are possible.
 
@@ -47,6 +48,7 @@ def beam(
     max_length: maximum number of generated tokens, including EOS; one number, or one per sentence. A hypothesis
                 of that length without EOS is cut (`finished` is False) and scored like the others.
     banned:     ids that are never generated (usually PAD and BOS).
+    trace:      receives the steps, the hypotheses after each step and the outputs (regard.trace).
     The caller sets the model to eval mode; gradients are not recorded.
 
     Cost: per step, one step of the model on sentences * beam rows and one topk over sentences * beam * vocab scores.
@@ -68,10 +70,11 @@ def beam(
             max_length=max_lengths,
             banned=banned,
             length_penalty=length_penalty,
+            trace=trace,
         )
     if not max_lengths:
         return []
-    return _search(stepper, source, rules, max_lengths=max_lengths, width=beam, n_best=n_best)
+    return _search(stepper, source, rules, max_lengths=max_lengths, width=beam, n_best=n_best, trace=trace)
 
 
 def stable_topk(
@@ -117,7 +120,14 @@ def _lowest_indices(
 
 @torch.no_grad()
 def _search(
-    stepper: Stepper[StateT], source: Padded, rules: Rules, *, max_lengths: list[int], width: int, n_best: int
+    stepper: Stepper[StateT],
+    source: Padded,
+    rules: Rules,
+    *,
+    max_lengths: list[int],
+    width: int,
+    n_best: int,
+    trace: Trace | None,
 ) -> list[list[Hypothesis]]:
     device = source.items.device
     count = len(max_lengths)
@@ -134,10 +144,11 @@ def _search(
     state = stepper.start(source)
     history: list[Candidates] = []
     for step in range(1, max(max_lengths) + 1):
-        emit(lambda live=live: SearchStep(live.sentence.repeat_interleave(live.log_prob.shape[1]).tolist()))
+        if trace is not None:
+            trace.step(live.sentence.repeat_interleave(live.log_prob.shape[1]).tolist())
         logits, state = stepper.step(tokens, state)
         log_probs = rules.log_probs(logits)
-        emit(lambda log_probs=log_probs: top_tokens(log_probs, 2 * width))
+        trace_likely(trace, log_probs, 2 * width)
         candidates = _expand(live, log_probs, 2 * width)
         ends = (candidates.token == rules.eos) | (live.limit == step)[:, None]
         first = Candidates(*(field[:, :width] for field in candidates))
@@ -155,10 +166,12 @@ def _search(
             live = _LiveHypotheses(*(field[index] for field in live))
             candidates = Candidates(*(field[index] for field in candidates))
         history.append(Candidates(*(field.flatten() for field in candidates)))
-        emit(lambda last=history[-1]: BeamStep(*(part.tolist() for part in (last.row, last.token, last.log_prob))))
-        _, rows, tokens = history[-1]
+        log_prob, rows, tokens = history[-1]
+        if trace is not None:
+            trace.moved(rows.tolist(), tokens.tolist(), log_prob.tolist())
         state = state.reorder(rows) if same_rows else state.select(rows)
-    emit(lambda: SearchEnd(finished.outputs(history)))
+    if trace is not None:
+        trace.answered(finished.outputs(history))
     results = finished.hypotheses(history, eos=rules.eos)
     if [] in results:
         sentence = results.index([])

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.decode.hypothesis import Hypothesis, Rules, expand_max_length
-from regard.decode.stepper import StateT, Stepper, top_tokens
-from regard.trace import SearchEnd, SearchOutput, SearchStep, emit
+from regard.decode.stepper import StateT, Stepper, trace_likely
+from regard.trace import SearchOutput, Trace
 
 
 class GeneratedToken(NamedTuple):
@@ -39,12 +39,14 @@ def greedy(
     max_length: int | Sequence[int] | Int[Tensor, " batch"],
     banned: Sequence[int] = (),
     length_penalty: float = 1.0,
+    trace: Trace | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the greedy hypothesis of each sentence, each in a list of one like the results of `beam`.
 
     max_length: maximum number of generated tokens, including EOS; one number, or one per sentence.
     banned:     ids that are never generated (usually PAD and BOS).
     length_penalty: changes the reported score, not the tokens.
+    trace:      receives the steps and the outputs (regard.trace).
     The caller sets the model to eval mode; gradients are not recorded.
 
     Raises: ValueError if an argument is out of range (see `Rules` and `expand_max_length`), if logits hold NaN, or
@@ -53,11 +55,12 @@ def greedy(
     rules = Rules(bos=bos, eos=eos, banned=tuple(banned), length_penalty=length_penalty)
     outputs: list[list[GeneratedToken]] = [[] for _ in range(len(source.lengths))]
     rows: list[list[int]] = [[] for _ in outputs]
-    for step in _generate(stepper, source, rules, expand_max_length(max_length, len(outputs))):
+    for step in _generate(stepper, source, rules, expand_max_length(max_length, len(outputs)), trace):
         for row, generated in enumerate(step):
             outputs[generated.sentence].append(generated)
             rows[generated.sentence].append(row)
-    emit(lambda: SearchEnd([[_search_output(*output)] for output in zip(outputs, rows, strict=True)]))
+    if trace is not None:
+        trace.answered([[_search_output(*output)] for output in zip(outputs, rows, strict=True)])
     return [[_to_hypothesis(output, rules)] for output in outputs]
 
 
@@ -69,17 +72,18 @@ def stream(
     eos: int,
     max_length: int | Sequence[int] | Int[Tensor, " batch"],
     banned: Sequence[int] = (),
+    trace: Trace | None = None,
 ) -> Iterator[list[GeneratedToken]]:
     """Return an iterator over the steps of `greedy`, each with one token of every unfinished sentence.
 
     Arguments and errors are those of `greedy`; invalid arguments raise at the call, not at the first token.
     """
     rules = Rules(bos=bos, eos=eos, banned=tuple(banned))
-    return _generate(stepper, source, rules, expand_max_length(max_length, len(source.lengths)))
+    return _generate(stepper, source, rules, expand_max_length(max_length, len(source.lengths)), trace)
 
 
 def _generate(
-    stepper: Stepper[StateT], source: Padded, rules: Rules, max_lengths: list[int]
+    stepper: Stepper[StateT], source: Padded, rules: Rules, max_lengths: list[int], trace: Trace | None
 ) -> Iterator[list[GeneratedToken]]:
     if not max_lengths:
         return
@@ -90,11 +94,12 @@ def _generate(
     with torch.no_grad():
         state = stepper.start(source)
     for step in range(1, max(max_lengths) + 1):
-        emit(lambda sentences=sentences: SearchStep(sentences))
+        if trace is not None:
+            trace.step(sentences)
         with torch.no_grad():
             logits, state = stepper.step(tokens, state)
             log_probs = rules.log_probs(logits)
-            emit(lambda log_probs=log_probs: top_tokens(log_probs))
+            trace_likely(trace, log_probs)
             # max returns the first of equal values: the lower id.
             highest, tokens = log_probs.max(-1)
             outputs = list(map(GeneratedToken, sentences, tokens.tolist(), highest.tolist()))

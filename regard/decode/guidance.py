@@ -19,8 +19,8 @@ from torch import Tensor
 from regard.attention.masks import Padded
 from regard.decode.config import DrawingConfig
 from regard.decode.sample import filter_logits
-from regard.decode.stepper import StateT, Stepper, top_tokens
-from regard.trace import SearchEnd, SearchOutput, SearchStep, emit
+from regard.decode.stepper import StateT, Stepper, trace_likely
+from regard.trace import SearchOutput, Trace
 
 
 class GuidedSamples(NamedTuple):
@@ -42,12 +42,14 @@ def sample_guided(
     bos: int,
     banned: Sequence[int],
     seeds: Sequence[int],
+    trace: Trace | None = None,
 ) -> GuidedSamples:
     """Sample `length` tokens for each row of the source.
 
     empty_source: ids of the source that stands for no condition.
     banned:       ids that are never drawn.
     seeds:        one per row; the same seed, source and settings give the same output.
+    trace:        receives the steps and the outputs (regard.trace).
     Raises: ValueError if there is not one seed per row.
     """
     rows = len(source.lengths)
@@ -62,12 +64,13 @@ def sample_guided(
     tokens = torch.full((rows,), bos, dtype=torch.int64, device=device)
     all_tokens, all_log_probs = [], []
     for uniform in uniforms:
-        emit(lambda: SearchStep(range(rows)))  # the rows with the empty source follow
+        if trace is not None:
+            trace.step(range(rows))  # the rows with the empty source follow
         logits, state = stepper.step(tokens.repeat(2) if is_guided else tokens, state)
         logits[:, list(banned)] = -math.inf
         log_probs = logits.log_softmax(-1, dtype=torch.float32)
         conditional = log_probs[:rows]
-        emit(lambda conditional=conditional: top_tokens(conditional))
+        trace_likely(trace, conditional)
         if is_guided:
             unconditional = log_probs[rows:]
             guided = unconditional + config.guidance * (conditional - unconditional)
@@ -76,7 +79,9 @@ def sample_guided(
         all_log_probs.append(conditional.gather(1, tokens[:, None])[:, 0])
         all_tokens.append(tokens)
     sequences, log_prob = torch.stack(all_tokens, 1), torch.stack(all_log_probs, 1)
-    emit(lambda: SearchEnd(_search_outputs(sequences, log_prob)))
+    if trace is not None:
+        pairs = zip(sequences.tolist(), log_prob.tolist(), strict=True)
+        trace.answered([[SearchOutput(ids, [row] * len(ids), log_p)] for row, (ids, log_p) in enumerate(pairs)])
     return GuidedSamples(sequences, log_prob.mean(1))
 
 
@@ -84,11 +89,6 @@ def sample_inverse_cdf(probs: Float[Tensor, "rows vocab"], uniform: Float[Tensor
     """Sample a token per row by inverting the cumulative distribution at a uniform number within [0, 1)."""
     cumulative = probs.double().cumsum(-1)
     return torch.searchsorted(cumulative, (uniform * cumulative[:, -1])[:, None], right=True)[:, 0]
-
-
-def _search_outputs(sequences: Tensor, log_probs: Tensor) -> list[list[SearchOutput]]:
-    rows = zip(sequences.tolist(), log_probs.tolist(), strict=True)
-    return [[SearchOutput(tokens, [row] * len(tokens), log_prob)] for row, (tokens, log_prob) in enumerate(rows)]
 
 
 def _append_empty(source: Padded, empty_source: Sequence[int]) -> Padded:

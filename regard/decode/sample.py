@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.decode.config import SampleConfig
-from regard.decode.stepper import top_tokens
-from regard.trace import RowOrder, SearchEnd, SearchOutput, SearchStep, emit, is_traced
+from regard.decode.stepper import trace_likely
+from regard.trace import SearchOutput, Trace
 
 
 @runtime_checkable
@@ -67,11 +67,13 @@ def sample(
     window: int | None,
     seed: int,
     banned: list[int],
+    trace: Trace | None = None,
 ) -> Iterator[int]:
     """Yield config.length tokens that continue the prompt.
 
     window: maximum context length; when it is full, the context is cut to its last half.
     banned: ids that are never drawn.
+    trace:  receives the steps and the output (regard.trace); a segment for each context.
     Raises: ValueError if the prompt is empty, or if logits hold NaN or +inf.
     """
     if not prompt:
@@ -79,7 +81,8 @@ def sample(
     generator = torch.Generator().manual_seed(seed)
     tokens = list(prompt)
     context = list(tokens if window is None else tokens[-window:])
-    logits, state, traced = _prefill(model, context)
+    run = _Context(model, trace)
+    logits = run.read(context)
     for number in range(1, config.length + 1):
         check_logits(logits)
         logits[:, banned] = -math.inf
@@ -89,51 +92,59 @@ def sample(
         if number == config.length:
             break
         if window is not None and len(context) >= window:
-            emit(lambda context=context, token=token, traced=traced: SearchEnd([[_output(context, token, traced)]]))
+            run.end(token)
             context = tokens[-max(1, window // 2) :]
-            emit(lambda: RowOrder([0]))  # these tokens are read a second time
-            logits, state, traced = _prefill(model, context)
+            if trace is not None:
+                trace.order()  # these tokens are read a second time
+            run = _Context(model, trace)
+            logits = run.read(context)
         else:
-            logits, state = _step(model, token, state, traced)
+            logits = run.read([token])
             context.append(token)
-    emit(lambda: SearchEnd([[_output(context, tokens[-1], traced)]]))
+    run.end(tokens[-1])
 
 
 @torch.no_grad()
-def trace_tokens(model: CausalLanguageModel, tokens: list[int], *, banned: list[int]) -> None:
-    """Run the model over given tokens (teacher forcing) and emit its steps as events for subscribers.
+def trace_tokens(model: CausalLanguageModel, tokens: list[int], *, banned: list[int], trace: Trace | None) -> None:
+    """Run the model over given tokens (teacher forcing), and add its steps to a trace.
 
     The output ends with the most likely next token that is not banned.
     Raises: ValueError if there is no token.
     """
     if not tokens:
         raise ValueError("tokens must hold at least one token, got none")
-    logits, _, traced = _prefill(model, tokens)
+    run = _Context(model, trace)
+    logits = run.read(tokens)
     logits[:, banned] = -math.inf
-    emit(lambda: SearchEnd([[_output(tokens, int(logits[0].argmax()), traced)]]))
+    run.end(int(logits[0].argmax()))
 
 
-def _prefill(model: CausalLanguageModel, tokens: list[int]) -> tuple[Tensor, Any, list[Tensor]]:
-    """Return the logits after these tokens, the state, and the log-probabilities of all steps if they are traced."""
-    state, logits = model.start(), torch.empty(0)
-    traced: list[Tensor] = []
-    for token in tokens:
-        logits, state = _step(model, token, state, traced)
-    return logits, state, traced
+class _Context:
+    """Tokens that a language model has read from its initial state, and their trace, if there is one."""
 
+    def __init__(self, model: CausalLanguageModel, trace: Trace | None):
+        self._model, self._trace, self._state = model, trace, model.start()
+        self._device = next(model.parameters()).device if isinstance(model, torch.nn.Module) else torch.device("cpu")
+        self._tokens: list[int] = []
+        self._log_probs: list[Tensor] = []
 
-def _step(model: CausalLanguageModel, token: int, state: Any, traced: list[Tensor]) -> tuple[Tensor, Any]:
-    device = next(model.parameters()).device if isinstance(model, torch.nn.Module) else torch.device("cpu")
-    emit(lambda: SearchStep([0]))
-    logits, state = model.step(torch.tensor([token], device=device), state)
-    if is_traced():
-        traced.append(logits.detach().float().log_softmax(-1))
-        emit(lambda: top_tokens(traced[-1]))
-    return logits, state
+    def read(self, tokens: list[int]) -> Tensor:
+        """Return the logits (1, vocab) after these tokens."""
+        logits = torch.empty(0)
+        for token in tokens:
+            if self._trace is not None:
+                self._trace.step([0])
+            logits, self._state = self._model.step(torch.tensor([token], device=self._device), self._state)
+            if self._trace is not None:
+                self._tokens.append(token)
+                self._log_probs.append(logits.detach().float().log_softmax(-1))
+                trace_likely(self._trace, self._log_probs[-1])
+        return logits
 
-
-def _output(context: list[int], last: int, traced: list[Tensor]) -> SearchOutput:
-    """Return the token that follows each token of the context, with its log-probability."""
-    tokens = [*context[1:], last]
-    token_log_probs = [float(log_probs[0, token]) for log_probs, token in zip(traced, tokens, strict=True)]
-    return SearchOutput(tokens, [0] * len(tokens), token_log_probs, begin=context[0])
+    def end(self, last: int) -> None:
+        """Add the output to the trace: the token that follows each token, with its log-probability."""
+        if self._trace is not None:
+            begin, *tokens = *self._tokens, last
+            pairs = zip(self._log_probs, tokens, strict=True)
+            log_probs = [float(log_probs[0, token]) for log_probs, token in pairs]
+            self._trace.answered([[SearchOutput(tokens, [0] * len(tokens), log_probs, begin=begin)]])

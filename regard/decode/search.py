@@ -13,7 +13,7 @@ from regard.decode.beam import beam
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.stepper import StateT, Stepper
-from regard.trace import RowOrder, emit
+from regard.trace import Trace
 
 
 def search(
@@ -25,11 +25,13 @@ def search(
     eos: int,
     pad: int,
     device: torch.device | str = "cpu",
+    trace: Trace | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each sentence, best first, in the order of the sentences.
 
     sentences: ids as the model reads them.
     device:    device of the model.
+    trace:     receives the batches, steps and outputs (regard.trace).
     PAD and BOS are never generated.
 
     Raises: ValueError if a sentence holds no ids; also see `beam`.
@@ -39,7 +41,8 @@ def search(
         raise ValueError(f"sentences must hold at least one id, got none in sentence {lengths.index(0)}")
     results: list[list[Hypothesis]] = [[] for _ in sentences]
     for rows in batch_by_length(lengths, budget=config.batch_tokens // config.beam):
-        emit(lambda rows=rows: RowOrder(rows))
+        if trace is not None:
+            trace.order(rows)
         batch = beam(
             stepper,
             _pad([sentences[row] for row in rows], pad=pad, device=device),
@@ -50,6 +53,7 @@ def search(
             banned=(pad, bos),
             length_penalty=config.length_penalty,
             n_best=config.n_best,
+            trace=trace,
         )
         for row, hypotheses in zip(rows, batch, strict=True):
             results[row] = hypotheses

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention.masks import Padded
-from regard.trace import StepScores
+from regard.trace import Trace
 
 _ALTERNATIVES = 8
 
@@ -49,10 +49,11 @@ class Stepper(Protocol[StateT]):
         ...
 
 
-def top_tokens(log_probs: Float[Tensor, "rows vocab"], least: int = 1) -> StepScores:
-    """Return the most likely tokens of each row, at least `least`, as an event for subscribers."""
-    values, tokens = log_probs.topk(min(max(_ALTERNATIVES, least), log_probs.shape[-1]), dim=-1)
-    return StepScores(tokens.tolist(), values.tolist())
+def trace_likely(trace: Trace | None, log_probs: Float[Tensor, "rows vocab"], least: int = 1) -> None:
+    """Add the most likely tokens of each row, at least `least`, to a trace, if there is one."""
+    if trace is not None:
+        values, tokens = log_probs.topk(min(max(_ALTERNATIVES, least), log_probs.shape[-1]), dim=-1)
+        trace.likely(tokens.tolist(), values.tolist())
 
 
 def score(

@@ -10,11 +10,13 @@ several prompts at once. The torch engine calls these functions; the outputs of 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.engines.requests import check_positions, check_prompts, check_sentences, check_specials, num_positions
 from regard.layers.forms import TextForm
+from regard.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Engine(ABC):
     """Name in `regard.engines.config.ENGINES`."""
     compute_type: str
     """Data type of the computation."""
+    traces: ClassVar[bool] = False
+    """True if searches can be traced, and attention recorded."""
 
     @property
     @abstractmethod
@@ -57,7 +61,14 @@ class Engine(ABC):
 
     @abstractmethod
     def _search(
-        self, sentences: Sequence[Sequence[int]], *, config: DecodeConfig, bos: int, eos: int, pad: int
+        self,
+        sentences: Sequence[Sequence[int]],
+        *,
+        config: DecodeConfig,
+        bos: int,
+        eos: int,
+        pad: int,
+        trace: Trace | None,
     ) -> list[list[Hypothesis]]:
         """Implement `search` for inputs within the limits."""
 
@@ -70,25 +81,35 @@ class Engine(ABC):
         window: int | None,
         seeds: Sequence[int],
         banned: Sequence[int],
+        trace: Trace | None,
     ) -> list[list[int]]:
         """Implement `generate` for at least one prompt, within the limits."""
 
     def search(
-        self, sentences: Sequence[Sequence[int]], *, config: DecodeConfig, bos: int, eos: int, pad: int
+        self,
+        sentences: Sequence[Sequence[int]],
+        *,
+        config: DecodeConfig,
+        bos: int,
+        eos: int,
+        pad: int,
+        trace: Trace | None = None,
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence (ids as the model reads them), best first, in the given order.
 
         PAD and BOS are never generated.
-        Raises: ValueError if a sentence holds no ids, or an id outside the vocabulary; TypeError if the model is not an
-                encoder-decoder.
+        trace:  receives the steps and the outputs (regard.trace); only with an engine that `traces`.
+        Raises: ValueError if a sentence holds no ids, or an id outside the vocabulary, or for a trace with an engine
+                that does not trace; TypeError if the model is not an encoder-decoder.
         """
+        self._check_trace(trace)
         limits = self.limits
         if not limits.is_encoder_decoder:
             raise TypeError("`search` needs an encoder-decoder, got a language model: use `generate`")
         check_sentences(sentences, limits.source_ids)
         check_specials(bos=bos, eos=eos, pad=pad, vocab=limits.target_ids)
         check_positions(max(map(len, sentences), default=0), limits.positions)
-        return self._search(sentences, config=config, bos=bos, eos=eos, pad=pad)
+        return self._search(sentences, config=config, bos=bos, eos=eos, pad=pad, trace=trace)
 
     def generate(
         self,
@@ -98,6 +119,7 @@ class Engine(ABC):
         window: int | None,
         seeds: Sequence[int],
         banned: Sequence[int],
+        trace: Trace | None = None,
     ) -> list[list[int]]:
         """Return config.length tokens that continue each prompt.
 
@@ -105,9 +127,11 @@ class Engine(ABC):
         seeds:  one per prompt. The same seeds give the same tokens in the same engine, but not in another one, except
                 at temperature 0.
         banned: ids that are never drawn.
-        Raises: ValueError if a prompt is empty, or holds an id outside the vocabulary; TypeError if the model is not a
-                language model.
+        trace:  as in `search`; row i of its samples is prompt i.
+        Raises: ValueError if a prompt is empty, or holds an id outside the vocabulary, or for a trace with an engine
+                that does not trace; TypeError if the model is not a language model.
         """
+        self._check_trace(trace)
         limits = self.limits
         if limits.is_encoder_decoder:
             raise TypeError("`generate` needs a language model, got an encoder-decoder: use `search`")
@@ -115,4 +139,8 @@ class Engine(ABC):
         if not prompts:
             return []
         check_positions(num_positions(max(map(len, prompts)), config.length, window), limits.positions)
-        return self._generate(prompts, config, window=window, seeds=seeds, banned=banned)
+        return self._generate(prompts, config, window=window, seeds=seeds, banned=banned, trace=trace)
+
+    def _check_trace(self, trace: Trace | None) -> None:
+        if trace is not None and not self.traces:
+            raise ValueError(f"trace must be None with engine {self.name!r}, which records nothing; use engine 'torch'")

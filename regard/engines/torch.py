@@ -14,6 +14,7 @@ from regard.errors import UserError
 from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.tokens import TokenWriter
+from regard.trace import Trace
 
 
 class TorchEngine(Engine):
@@ -24,6 +25,7 @@ class TorchEngine(Engine):
     """
 
     name = "torch"
+    traces = True
 
     def __init__(self, model: Model, *, compute_type: str | None = None, workers: int | None = None):
         self._model = model
@@ -48,11 +50,18 @@ class TorchEngine(Engine):
         return Limits(reads is not None, target_ids if reads is None else _vocab_size(reads), target_ids)
 
     def _search(
-        self, sentences: Sequence[Sequence[int]], *, config: DecodeConfig, bos: int, eos: int, pad: int
+        self,
+        sentences: Sequence[Sequence[int]],
+        *,
+        config: DecodeConfig,
+        bos: int,
+        eos: int,
+        pad: int,
+        trace: Trace | None,
     ) -> list[list[Hypothesis]]:
         device = next(self._model.parameters()).device
         with torch.no_grad(), _default_numerics(device):
-            return search(self._model, sentences, config=config, bos=bos, eos=eos, pad=pad, device=device)
+            return search(self._model, sentences, config=config, bos=bos, eos=eos, pad=pad, device=device, trace=trace)
 
     def _generate(
         self,
@@ -62,13 +71,17 @@ class TorchEngine(Engine):
         window: int | None,
         seeds: Sequence[int],
         banned: Sequence[int],
+        trace: Trace | None,
     ) -> list[list[int]]:
         """Continue one prompt after the other."""
+        results = []
+        settings = {"window": window, "banned": list(banned), "trace": trace}
         with _default_numerics(next(self._model.parameters()).device):
-            return [
-                list(sample(self._model, list(prompt), config, window=window, seed=seed, banned=list(banned)))
-                for prompt, seed in zip(prompts, seeds, strict=True)
-            ]
+            for number, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
+                if trace is not None:
+                    trace.order([number])
+                results.append(list(sample(self._model, list(prompt), config, seed=seed, **settings)))
+        return results
 
 
 @contextmanager

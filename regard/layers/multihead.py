@@ -29,7 +29,7 @@ from regard.attention.scores import Score
 from regard.layers.forms import AttentionForm, LinearForm, ReadForm, RotaryForm, form_of
 from regard.layers.linear import Linear, fused_linear
 from regard.layers.positions.base import PositionalEncoding
-from regard.layers.read import Read
+from regard.layers.read import Read, Role
 
 Past = TypeVar("Past", bound=KeyValueCache)
 
@@ -40,7 +40,7 @@ class MultiHead(nn.Module):
     Sizes are independent: query_dim of X', source_dim of X (default: query_dim), value_dim of the items that values are
     projected from (default: source_dim), head_dim (default: query_dim / l, rounded up), head_value_dim (default:
     head_dim), output_dim (default: query_dim); key_heads (default: l) divides l.
-    score (default: ScaledDot), choose, bias and kernel are those of `Read`. For additive attention use
+    score (default: ScaledDot), choose, bias, kernel and role are those of `Read`. For additive attention use
     BareAdditive(head_dim, num_heads=l): W_q^h and W_k^h are its projections already, and each head has a vector v.
     positions: rotates queries and keys, in self-attention.
     Parameters: query (l head_dim, query_dim), key (key_heads head_dim, source_dim), value (key_heads head_value_dim,
@@ -66,6 +66,7 @@ class MultiHead(nn.Module):
         positions: PositionalEncoding | None = None,
         kernel: str = "auto",
         projection_bias: bool = True,
+        role: Role | None = None,
     ):
         super().__init__()
         _check_heads(num_heads, key_heads, score)
@@ -91,7 +92,7 @@ class MultiHead(nn.Module):
         self.key = Linear(source_dim, key_heads * head_dim, bias=projection_bias)
         self.value = Linear(value_dim, key_heads * head_value_dim, bias=projection_bias)
         self.output = Linear(num_heads * head_value_dim, output_dim, bias=projection_bias)
-        self.read = Read(score, choose=choose, bias=bias, kernel=kernel)
+        self.read = Read(score, choose=choose, bias=bias, kernel=kernel, role=role)
         self.positions = positions
 
     def memory(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.layers.multihead import MultiHead
+from regard.layers.read import Role
 
 
 class AttentionPooling(nn.Module):
@@ -24,7 +25,7 @@ class AttentionPooling(nn.Module):
     def __init__(self, dim: int, *, num_heads: int, kernel: str = "auto"):
         super().__init__()
         self.query = nn.Parameter(torch.randn(dim) * dim**-0.5)
-        self.attention = MultiHead(dim, num_heads=num_heads, kernel=kernel)
+        self.attention = MultiHead(dim, num_heads=num_heads, kernel=kernel, role=Role("pooling"))
 
     def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
         """Return the pooled vector of each row."""

@@ -1,8 +1,11 @@
 """The read as a module: a score, a choice, a bias and a kernel.
 
 Every read of every model is a `Read`, so that observers (regard.look.hooks) find all of them, per layer, without
-changes to the model.
+changes to the model. Whoever builds a read gives it its role: what of the model it is.
 """
+
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -16,10 +19,40 @@ from regard.attention.memory import KeyValueCache
 from regard.attention.scores import ScaledDot, Score
 from regard.layers.forms import NoFormError, ReadForm
 
+Kind = Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling", "other"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+REVERSED_SOURCE, INPUT_AFTER_STATE = "reversed source", "initial state and decoder input"
+"""Names of axes that are derived from others: "source", and "decoder input" after the state from an encoder."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """Role of a read in its model: its kind, its layer, and the names of the axes of its queries and keys.
+
+    kind            queries x keys
+    encoder self    source x source; through inducing points: inducing points x source, source x inducing points
+    decoder self    output x decoder input; queries x queries in sets
+    cross           output x source; queries x source in sets
+    recurrent       output x source; queries x source in sets: the one read of a recurrent decoder
+    chain           a layer of cells that read their own past, in the order of its items: source, decoder input ...
+    pooling         queries x source
+    """
+
+    kind: Kind
+    layer: int = 1
+    """From 1."""
+    queries: str = "queries"
+    """Name of the axis of its queries (regard.look.sample)."""
+    keys: str = "source"
+    """Name of the axis of its keys."""
+    direction: str = ""
+    """Direction of a chain in an encoder, "forward" or "backward"; else empty."""
+
 
 class Read(nn.Module):
     """Attention with a score, a choice, a bias and a kernel: out = attend(query, memory).
 
+    role: of the read in its model, for attention maps; None: unknown.
     Shapes: query (batch, [head,] query, query_dim), memory of keys (batch, [head,] key, key_dim) and values.
     """
 
@@ -30,8 +63,10 @@ class Read(nn.Module):
         choose: Choice | None = None,
         bias: Bias | None = None,
         kernel: str = "auto",
+        role: Role | None = None,
     ):
         super().__init__()
+        self.role = role
         self.score = ScaledDot() if score is None else score
         self.choose = Soft() if choose is None else choose
         self.bias = bias

@@ -27,7 +27,7 @@ from regard.look.maps import GRADIENT, AttentionMap, SampleMaps
 from regard.look.measures import GradientCall, multiply_by_gradients
 from regard.look.recording import Recording
 from regard.look.resolve import resolve
-from regard.look.segments import Trace
+from regard.trace import Trace
 
 _NOTEBOOK_HEIGHT = 640
 
@@ -50,13 +50,13 @@ class Capture(Sequence[SampleMaps]):
     def of(
         cls,
         recording: Recording,
-        trace: Trace,
+        trace: Trace | None,
         *,
         title: str,
         model: str,
         graph_calls: list[GradientCall] | None = None,
     ) -> Self:
-        """Return the capture of a recording and its trace; maps are resolved on first access."""
+        """Return the capture of a recording and its trace, None if unknown; maps are resolved on first access."""
         capture = cls(lambda: resolve(recording, trace), title=title, model=model, recording=recording)
         capture._trace, capture._graph_calls = trace, graph_calls
         return capture
@@ -74,8 +74,7 @@ class Capture(Sequence[SampleMaps]):
                 _ = recording.names
             except ValueError as error:
                 raise UserError(f"{path} contains no reads: {error}") from error
-            trace = Trace(recording.counts)
-            return cls.of(recording, trace, title=path.name, model="")
+            return cls.of(recording, None, title=path.name, model="")
         title, model, samples = open_capture(path)
         return cls(lambda: samples, title=title, model=model)
 
@@ -85,6 +84,13 @@ class Capture(Sequence[SampleMaps]):
         if self._recording is None:
             raise ValueError("a capture that was opened from a file has samples and maps, but no recording")
         return self._recording
+
+    @property
+    def trace(self) -> Trace:
+        """Trace of the recording, for a search of a bare module. Raises ValueError for an opened capture."""
+        if self._trace is None:
+            raise ValueError("a capture that was opened from a file has samples and maps, but no trace")
+        return self._trace
 
     @property
     def samples(self) -> tuple[SampleMaps, ...]:

@@ -20,9 +20,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from regard.errors import UserError
+from regard.layers.read import Kind
 from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.recording_file import DTYPES, numbers_of
-from regard.look.roles import KINDS
 from regard.look.sample import (
     Axis,
     DecodingStep,
@@ -178,7 +178,7 @@ class _StoredMap:
 
     key: str
     name: str
-    kind: str
+    kind: Kind
     layer: int
     direction: str = ""
     measure: str = "weight"
@@ -252,8 +252,7 @@ def _map(
     path: Path, stored_map: _StoredMap, axes: Mapping[str, Axis], tensors: Mapping[str, _StoredTensor]
 ) -> AttentionMap:
     queries, keys, tensor = stored_map.queries, stored_map.keys, stored_map.tensor
-    kind = next((kind for kind in KINDS if kind == stored_map.kind), None)
-    if kind is None or queries not in axes or keys not in axes or stored_map.layer < 1:
+    if queries not in axes or keys not in axes or stored_map.layer < 1:
         raise ValueError(f"invalid read: {stored_map.kind!r} of {queries!r} and {keys!r} in layer {stored_map.layer}")
     expected = len(stored_map.heads), len(axes[queries]), len(axes[keys])
     shape = _tensor(tensor, tensors, tuple(_FLOATS)).shape
@@ -267,9 +266,8 @@ def _map(
             raise UserError(f"{path} is damaged: {tensor} contains values that are not finite")
         return numbers
 
-    settings = {entry.name: getattr(stored_map, entry.name) for entry in fields(stored_map)}
-    del settings["tensor"]
-    return AttentionMap(**settings | {"kind": kind}, load=load)
+    settings = {entry.name: getattr(stored_map, entry.name) for entry in fields(stored_map) if entry.name != "tensor"}
+    return AttentionMap(**settings, load=load)
 
 
 def _picture(path: Path, picture: _StoredPicture, tensors: Mapping[str, _StoredTensor]) -> Picture:

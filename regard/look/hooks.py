@@ -28,6 +28,7 @@ from regard.look.recording import Recording, list_names, nearest_names
 from regard.look.recording_file import DTYPES, Call, Folder
 from regard.look.slicing import sizes_of
 from regard.look.tiles import Part, tiles
+from regard.trace import Trace
 
 TILE_BYTES = 8 << 20
 """Default size of the largest tensor that recording allocates: about the size of a processor's cache."""
@@ -50,6 +51,7 @@ def record_weights(
     dtype: torch.dtype = torch.float32,
     tile_bytes: int = TILE_BYTES,
     graph_calls: list[GradientCall] | None = None,
+    trace: Trace | None = None,
 ) -> Iterator[Recording]:
     """Record the weights of every call of every `Read` inside `model`, until the context ends.
 
@@ -69,6 +71,7 @@ def record_weights(
                  2^-14: an error of at most 2^-25).
     tile_bytes:  largest size of a tensor that recording allocates; a choice that draws uses the tiles of its kernel.
     graph_calls: list to which the calls that are part of an autograd graph are added, for regard.look.measures.
+    trace:       each call is filed under the segment and the step that are open when it is made (regard.trace).
     Raises:      ValueError if the model has no `Read`, is compiled, or has none of the names in `only`, or if `to`
                  exists; at a call that does not have the rows, heads or queries, or runs inside torch.func.vmap.
                  TypeError for indices that are not integers.
@@ -77,11 +80,12 @@ def record_weights(
     part = Part(rows=rows, heads=heads, queries=queries)
     _check(steps, dtype, tile_bytes)
     folder = None if to is None else Folder(Path(to), dtype=dtype, is_new=True)
-    recording = Recording(reads, part=part, dtype=dtype, folder=folder)
+    recording = Recording({name: read.role for name, read in reads.items()}, part=part, dtype=dtype, folder=folder)
+    settings = {"steps": steps, "tile_bytes": tile_bytes, "graph_calls": graph_calls, "trace": trace}
     handles = []
     try:
         for name, read in reads.items():
-            hooks = _ReadHooks(name, recording, steps, tile_bytes, graph_calls)
+            hooks = _ReadHooks(name, recording, **settings)
             handles.append(read.register_forward_pre_hook(disable_compile(hooks.pre_hook), with_kwargs=True))
             handles.append(read.register_forward_hook(disable_compile(hooks.post_hook), with_kwargs=True))
         yield recording
@@ -101,12 +105,14 @@ class _ReadHooks:
         self,
         name: str,
         recording: Recording,
+        *,
         steps: Collection[int] | None,
         tile_bytes: int,
-        graph_calls: list[GradientCall] | None = None,
+        graph_calls: list[GradientCall] | None,
+        trace: Trace | None,
     ):
         self._name, self._recording, self._steps, self._tile_bytes = name, recording, steps, tile_bytes
-        self._graph_calls = graph_calls
+        self._graph_calls, self._trace = graph_calls, trace
         self._states: dict[torch.device, Tensor] = {}
 
     def pre_hook(self, read: Read, args: tuple, kwargs: dict[str, Any]) -> None:
@@ -119,12 +125,15 @@ class _ReadHooks:
         number = self._recording._next(self._name)
         if self._steps is not None and number not in self._steps:
             return
+        segment, step = (0, None) if self._trace is None else self._trace.position
         device = output.device
         with _same_autocast(device):
             inputs = read.prepare_inputs(*args, **kwargs)
             _refuse_mapped(inputs)
             call = Call(
                 number=number,
+                segment=segment,
+                step=step,
                 sizes=sizes_of(inputs),
                 kernel=selection.choose(read.kernel, inputs),
                 mask=None if inputs.mask is None else repr(inputs.mask),

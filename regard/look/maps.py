@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.look.roles import Kind
+from regard.layers.read import Kind
 from regard.look.sample import Axis, Sample
 
 GRADIENT = "weight x gradient"

@@ -128,7 +128,7 @@ def multiply_by_gradients(recording: Recording, graph_calls: Sequence[GradientCa
     gradients = torch.autograd.grad(number.sum(), outputs, retain_graph=True, allow_unused=True)
     if all(gradient is None for gradient in gradients):
         raise ValueError("the number does not depend on any read that was recorded")
-    result = Recording([name for name, count in recording.counts().items() if count], part=Part(), dtype=torch.float32)
+    result = Recording({name: recording.role(name) for name in recording.names}, part=Part(), dtype=torch.float32)
     for call, gradient in zip(graph_calls, gradients, strict=True):
         weights = recording[call.name][call.index].float()
         if gradient is None:

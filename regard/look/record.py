@@ -4,8 +4,12 @@
         run.predict(["3 maart 2019"])
     capture.save("look.html")
 
-A trained run emits its inputs and outputs as events (regard.trace), so that queries and keys have labels and beams
-are resolved. For a bare module, queries and keys are numbered, unless `samples` describes the rows of its calls.
+A trained run adds its inputs and outputs to a trace (regard.trace), so that queries and keys have labels and beams are
+resolved. For a bare module, queries and keys are numbered, unless `samples` describes the rows of its calls; a search
+of it is resolved if it is given the trace:
+
+    with record(model) as capture:
+        search(model, sentences, ..., trace=capture.trace)
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -20,8 +24,7 @@ from regard.look.capture import Capture
 from regard.look.hooks import TILE_BYTES, record_weights
 from regard.look.measures import GradientCall
 from regard.look.sample import Sample
-from regard.look.segments import Trace
-from regard.trace import subscribe
+from regard.trace import Trace
 
 
 @contextmanager
@@ -45,22 +48,31 @@ def record(
     same queries and keys, score, choice, mask and bias, whichever kernel the model runs.
 
     model:     result of `regard.load`, or a module.
-    samples:   samples of the rows of each call, if the model emits none: their axes "source", "queries", "output" and
-               "decoder input" label the queries and keys (see regard.look.roles).
+    samples:   samples of the rows of each call, if the trace has none: their axes "source", "queries", "output" and
+               "decoder input" label the queries and keys (see regard.layers.read.Role).
     only, rows, heads, queries, steps, to, dtype, tile_bytes:  see regard.look.hooks.record_weights.
     gradients: keep the autograd graph, for capture.differentiate(y).
     Raises:    as `record_weights`; ValueError if only a part is recorded with gradients.
     """
-    module = model if isinstance(model, nn.Module) else model._model
     if gradients and (rows, heads, queries, to) != (None, None, None, None):
         raise ValueError("gradients=True requires whole calls in memory: rows, heads, queries and to must be None")
+    run = None if isinstance(model, nn.Module) else model
+    module = model if run is None else run._model
+    outer = None if run is None else run.trace
+    trace = (
+        Trace(samples) if outer is None else outer
+    )  # a recording inside another one of the same run shares its trace
     graph_calls: list[GradientCall] | None = [] if gradients else None
     selection = {"only": only, "rows": rows, "heads": heads, "queries": queries, "steps": steps}
     options = {**selection, "to": to, "dtype": dtype, "tile_bytes": tile_bytes, "graph_calls": graph_calls}
-    with record_weights(module, **options) as recording:
-        trace = Trace(recording.counts, samples=samples)
+    with record_weights(module, **options, trace=trace) as recording:
         title = str(getattr(model, "folder", type(module).__name__))
         count = sum(value.numel() for value in module.parameters())
-        with subscribe(trace.add):
-            description = f"{type(module).__name__}, {count:,} parameters"
+        description = f"{type(module).__name__}, {count:,} parameters"
+        if run is not None:
+            run.trace = trace
+        try:
             yield Capture.of(recording, trace, title=title, model=description, graph_calls=graph_calls)
+        finally:
+            if run is not None:
+                run.trace = outer

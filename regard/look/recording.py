@@ -7,7 +7,7 @@ A recording in memory and one on disk (regard.look.recording_file) have the same
 """
 
 import difflib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self, overload
 
@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.layers.read import Role
 from regard.look.recording_file import Call, Folder, ReadRecord, load, numbers_of
 from regard.look.tiles import Part, Tile
 
@@ -27,9 +28,15 @@ class Recording:
     """
 
     def __init__(
-        self, names: Iterable[str], *, part: Part, dtype: torch.dtype = torch.float32, folder: Folder | None = None
+        self,
+        roles: Mapping[str, Role | None],
+        *,
+        part: Part,
+        dtype: torch.dtype = torch.float32,
+        folder: Folder | None = None,
     ):
-        self._reads = {name: ReadRecord(calls=[], shapes=[]) for name in names}
+        """roles: of each read, by its name."""
+        self._reads = {name: ReadRecord(role=role, calls=[], shapes=[]) for name, role in roles.items()}
         self._arrays: dict[str, list[np.ndarray]] = {name: [] for name in self._reads}
         self._part, self._dtype, self._folder = part, dtype, folder
 
@@ -40,7 +47,7 @@ class Recording:
         Raises: UserError if the folder does not exist, or is not a complete and valid recording of this version.
         """
         folder, reads, part = load(Path(path))
-        recording = cls(reads, part=part, dtype=folder.dtype, folder=folder)
+        recording = cls({}, part=part, dtype=folder.dtype, folder=folder)
         recording._reads = reads
         return recording
 
@@ -106,6 +113,10 @@ class Recording:
     def calls(self, name: str) -> tuple[Call, ...]:
         """Return the recorded calls of a read with their kernel, mask and sizes. Raises as `recording[name]`."""
         return tuple(self._read_record(name).calls)
+
+    def role(self, name: str) -> Role | None:
+        """Return the role of a read in its model, None if it is unknown. Raises KeyError as `recording[name]`."""
+        return self._read_record(name).role
 
     def steps(self, name: str) -> Float[Tensor, "... step key"]:
         """Return the calls of step-by-step decoding as one tensor: (batch, [head,] step, key).

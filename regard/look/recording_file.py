@@ -26,6 +26,7 @@ from torch import Tensor
 
 from regard.compat.torch import unwrap
 from regard.errors import UserError
+from regard.layers.read import Role
 from regard.look.tiles import Part, Tile
 from regard.settings.from_json import parse_dataclass
 from regard.system.files import check_file, parse_json, read_json
@@ -33,7 +34,7 @@ from regard.system.files import check_file, parse_json, read_json
 DTYPES = {torch.float16: "F16", torch.float32: "F32", torch.float64: "F64"}
 """Dtypes of recorded weights, with their names in safetensors."""
 
-_FORMAT, _VERSION = "regard recording", 2
+_FORMAT, _VERSION = "regard recording", 3
 _ALIGNMENT = 8
 """Alignment of tensors in bytes, so that they can be mapped into memory."""
 _MOST, _MOST_CALLS, _MOST_HEADER = 10_000_000, 100_000_000, 1 << 20
@@ -46,6 +47,10 @@ class Call:
 
     number: int
     """Number of earlier calls of this read, recorded or not."""
+    segment: int = 0
+    """Number of the segment of the trace that the call belongs to (regard.trace)."""
+    step: int | None = None
+    """Number of the step of a search in that segment; None: the encoder pass, or no search."""
     sizes: tuple[int, ...]
     """Shape (batch, [head,] query, key) of the weights; only a part of them may be recorded."""
     kernel: str
@@ -61,6 +66,8 @@ class Call:
 class ReadRecord:
     """Calls of one read."""
 
+    role: Role | None = None
+    """Role of the read in its model; None: unknown."""
     num_calls: int = 0
     """Number of calls, recorded or not."""
     calls: list[Call]
@@ -246,6 +253,7 @@ class _StoredRead:
     """Read in index.json."""
 
     name: str
+    role: Role | None
     num_calls: int
     calls: tuple[Call, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -286,4 +294,4 @@ def _check_read(read: _StoredRead, part: Part) -> ReadRecord:
             )
     if len({call.sizes[1] for call in read.calls if len(call.sizes) == 4}) > 1:
         raise ValueError(f"the read {read.name[:60]!r} must have the same number of heads in all calls")
-    return ReadRecord(num_calls=read.num_calls, calls=list(read.calls), shapes=list(read.shapes))
+    return ReadRecord(role=read.role, num_calls=read.num_calls, calls=list(read.calls), shapes=list(read.shapes))

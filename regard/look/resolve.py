@@ -6,32 +6,41 @@ In a search, query i is the read of step i in the row that the output came from:
 hypotheses are left out. Padding is removed. Weights are loaded when a map is accessed.
 """
 
-from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from regard.layers.read import INPUT_AFTER_STATE, KINDS, REVERSED_SOURCE, Role
 from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.recording import Recording
 from regard.look.recording_file import Call
-from regard.look.roles import KINDS, Role, role_of
 from regard.look.sample import Axis, Sample
-from regard.look.segments import Counts, Segment, Trace, decoding_steps, token_labels
-from regard.trace import SearchOutput
+from regard.look.steps import decoding_steps, token_labels
+from regard.trace import SearchOutput, Segment, Trace
 
-_REVERSED_SOURCE, _INPUT_AFTER_STATE = "reversed source", "initial state and decoder input"
+_Calls = dict[str, list[tuple[int, Call]]]
+"""Recorded calls of each read, each with its index in the recording."""
 
 
-def resolve(recording: Recording, trace: Trace) -> list[SampleMaps]:
+def resolve(recording: Recording, trace: Trace | None) -> list[SampleMaps]:
     """Return the samples of a recording with their maps, in the order in which the samples were given.
 
+    trace: None: all calls belong to the same rows, and to no search.
     Raises: ValueError if no read ran, or if only some rows of a search were recorded, which moves rows.
     """
-    calls, results = {name: recording.calls(name) for name in recording.names}, []
-    for number, (batch, segment) in enumerate(trace.segments()):
-        reads = _SegmentReads(recording, calls, segment, number)
+    segments = [Segment(samples=None)] if trace is None else trace.segments
+    calls: dict[int, dict[int | None, _Calls]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for name in recording.names:
+        for index, call in enumerate(recording.calls(name)):
+            segment, step = (0, None) if trace is None else (call.segment, call.step)
+            calls[segment][step][name].append((index, call))
+    results = []
+    for number, (segment_number, calls_of_steps) in enumerate(sorted(calls.items())):
+        segment = segments[segment_number]
+        reads = _SegmentReads(recording, calls_of_steps, segment, number)
         for row in reads.rows():
             sample = segment.sample(row)
             if sample is None and segment.samples is not None:
@@ -40,7 +49,7 @@ def resolve(recording: Recording, trace: Trace) -> list[SampleMaps]:
             outputs: Sequence[SearchOutput | None] = [*segment.outputs_of(row)] or [None]
             for rank, output in enumerate(outputs):
                 # Batches are sorted by length: samples are returned in the order in which they were given.
-                order = batch, index, rank
+                order = segment.batch, index, rank
                 results.append(
                     (order, reads.sample_maps(row, rank, sample or Sample(title=f"row {index + 1}"), output))
                 )
@@ -61,11 +70,10 @@ class _Axes(dict[str, Axis]):
 
 
 class _SegmentReads:
-    """Reads of one segment."""
+    """Reads of one segment; calls: of each step of a search, and of None, the encoder pass."""
 
-    def __init__(self, recording: Recording, calls: Mapping[str, Sequence[Call]], segment: Segment, number: int):
-        self._recording, self._all_calls, self._segment, self._number = recording, calls, segment, number
-        self._names = tuple(calls)
+    def __init__(self, recording: Recording, calls: Mapping[int | None, _Calls], segment: Segment, number: int):
+        self._recording, self._calls, self._segment, self._number = recording, calls, segment, number
 
     def rows(self) -> list[int]:
         """Return the recorded rows of the source."""
@@ -77,10 +85,7 @@ class _SegmentReads:
         elif segment.steps:
             count = 1 + max(max(step.source_rows, default=0) for step in segment.steps)
         else:
-            count = max(
-                (_num_rows(call) for name in self._names for _, call in self._calls(name, segment.start, segment.stop)),
-                default=0,
-            )
+            count = max(_num_rows(call) for calls in self._calls[None].values() for _, call in calls)
         return list(range(count)) if recorded is None else sorted(row for row in recorded if row < count)
 
     def sample_maps(self, row: int, rank: int, sample: Sample, output: SearchOutput | None) -> SampleMaps:
@@ -92,8 +97,8 @@ class _SegmentReads:
             if sample.text is not None and output.tokens:
                 title = f"{title} -> {sample.text(output.tokens)}".strip()
         maps: list[AttentionMap] = []
-        for name in self._names:
-            role = role_of(name, self._names, axes)
+        for name in self._recording.names:
+            role = self._recording.role(name) or Role("other", queries=f"{name}: queries", keys=f"{name}: keys")
             maps += self._encoder_maps(name, role, row, axes)
             if output is not None and segment.steps:
                 maps += self._search_maps(name, role, rank, output, axes)
@@ -106,19 +111,15 @@ class _SegmentReads:
         sample = replace(sample, title=title, axes=kept_axes, steps=steps, output_ids=ids)
         return SampleMaps(sample=sample, maps=tuple(maps))
 
-    def _calls(self, name: str, start: Counts, stop: Counts) -> list[tuple[int, Call]]:
-        """Return the recorded calls of a read between two counts, each with its index in the recording."""
-        calls = self._all_calls[name]
-        first, last = (
-            bisect_left(calls, counts.get(name, 0), key=lambda call: call.number) for counts in (start, stop)
-        )
-        return [(index, calls[index]) for index in range(first, last)]
+    def _calls_of(self, name: str, step: int | None) -> list[tuple[int, Call]]:
+        """Return the recorded calls of a read in a step, or in the encoder pass."""
+        return self._calls.get(step, {}).get(name, [])
 
     def _encoder_maps(self, name: str, role: Role, row: int, axes: _Axes) -> Iterator[AttentionMap]:
         """Yield the maps of the encoder pass; without a search, of all calls of the segment."""
-        calls = self._calls(name, self._segment.start, self._segment.encoder_stop)
+        calls = self._calls_of(name, None)
         calls = [(index, call) for index, call in calls if len(call.sizes) == 2 or row < call.sizes[0]]
-        is_of_sets = role.kind == "chain" and role.keys == "decoder input" and "queries" in axes
+        is_of_sets = role.kind == "chain" and role.keys == "queries"
         if not calls or is_of_sets:  # each query of a set is the first item of its own row: there is no past
             return
         stored_row = self._stored_row(row)
@@ -161,7 +162,7 @@ class _SegmentReads:
         """Yield the map of the steps of a search, in the rows that one output came from."""
         entries: list[tuple[int, int] | None] = []
         for step, row in enumerate(output.rows):
-            calls = self._calls(name, *self._segment.step_range(step))
+            calls = self._calls_of(name, step)
             entries.append((calls[0][0], self._stored_row(row)) if calls else None)
         if any(entry is not None for entry in entries):
             source_row = self._segment.steps[0].source_rows[output.rows[0]]
@@ -204,13 +205,12 @@ class _SegmentReads:
         self, axis: str, entries: Sequence[tuple[int, int] | None], axes: _Axes
     ) -> tuple[str, list[tuple[int, int] | None]]:
         """Return the axis of the items whose states a chain reads, and the entry of each, None without a call."""
-        if axis == _REVERSED_SOURCE and "source" in axes:
+        if axis == REVERSED_SOURCE and "source" in axes:
             axes.derive(axis, axes["source"].reverse())
-        if axis == "decoder input" and any(name.partition("core.")[2].startswith("encoder.") for name in self._names):
-            # The past of a decoder begins with the state from the encoder, where nothing is read.
+        if axis == INPUT_AFTER_STATE:
             decoder_input = axes["decoder input"] if "decoder input" in axes else Axis.from_count(len(entries), "step")
-            axes.derive(_INPUT_AFTER_STATE, decoder_input.prepend("start"))
-            return _INPUT_AFTER_STATE, [None, *entries]
+            axes.derive(axis, decoder_input.prepend("start"))
+            return axis, [None, *entries]  # nothing is read where the state from the encoder stands
         if axis == "decoder input" and self._segment.steps:
             return axis, list(entries)
         count = len(axes[axis]) if axis in axes else len(entries)
@@ -218,7 +218,7 @@ class _SegmentReads:
 
     def _max_length(self, axis: str, default: int) -> int:
         """Return the number of entries of the longest row of a batch."""
-        axis = "source" if axis == _REVERSED_SOURCE else axis
+        axis = "source" if axis == REVERSED_SOURCE else axis
         samples = [self._segment.sample(row) for row in self.rows()] if self._segment.samples is not None else []
         return max((len(sample.axes[axis]) for sample in samples if sample and axis in sample.axes), default=default)
 

@@ -4,7 +4,7 @@
     sample.pictures["image"]   picture that the places of such an axis lie on
     sample.steps[3]            output token of step 3, its alternatives and the beams
 
-Names of axes, by which reads are given theirs (regard.look.roles):
+Names of axes, which the roles of reads refer to (regard.layers.read.Role):
 
     source          input of the core
     queries         queries of a set, or the single query of a pooling read

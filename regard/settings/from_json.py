@@ -38,6 +38,8 @@ def _value(kind: Kind, value: Any, where: str) -> Any:
         return None
     if kind.count != 1:
         return _tuple(kind, value, where)
+    if kind.choices and (rule := kind.find_broken_rule(value)):
+        raise _value_error(where, rule, value)
     base = kind.bases[0]
     if base is dict and kind.item is not None:
         if not isinstance(value, dict):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
+import torch
 
 from regard.cli.main import main
 from regard.data.tokenizer import BOS, EOS, PAD
@@ -16,10 +17,11 @@ from regard.engines.config import ENGINES, EngineConfig
 from regard.engines.registry import EngineModule, prepare, refusal_reason, supporting_engines
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
+from regard.look.record import record
 from regard.models.build import build, build_language_model
 from regard.models.config import LanguageModelConfig, ModelConfig, RecurrentConfig, TransformerConfig
 from regard.recipes.load import load
-from regard.trace import subscribe
+from regard.trace import Trace
 from tests.recipes.toy import SOURCES, toy_arguments
 
 SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD}
@@ -118,12 +120,29 @@ def test_run_has_the_same_outputs_with_the_compiled_engine_and_any_beam(run: Pat
 
 
 @pytest.mark.parametrize("engine", ["compiled", "ctranslate2"])
-def test_subscribers_use_torch(run: Path, engine: str) -> None:
+def test_recorded_runs_use_torch(run: Path, engine: str) -> None:
     fast = load(run, engine=engine)
-    with subscribe(lambda event: None):
+    with record(fast):
         assert fast.engine.name == "torch"
     assert fast.engine.name == engine
     assert len(fast.look(SOURCES[:1])) == 1
+    sources, settings = [[4, EOS]], {"config": DecodeConfig(), **SPECIAL, "trace": Trace()}
+    with pytest.raises(ValueError, match=f"trace must be None with engine '{engine}'"):
+        fast.engine.search(sources, **settings)
+
+
+def test_a_look_inside_a_recording_belongs_to_both(run: Path) -> None:
+    trained = load(run)
+    with record(trained) as capture:
+        trained.predict(SOURCES[:1])
+        inner = trained.look(SOURCES[1:3])
+        assert trained.trace is capture.trace
+    assert trained.trace is None
+    assert [maps.sample.title.partition(" -> ")[0] for maps in capture] == SOURCES[:3]
+    for outer_maps, inner_maps in zip(capture[1:], inner, strict=True):
+        assert outer_maps.sample.title == inner_maps.sample.title
+        for one, other in zip(outer_maps.maps, inner_maps.maps, strict=True):
+            assert torch.equal(one.weights, other.weights)
 
 
 def test_predict_and_evaluate_take_an_engine(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,6 @@ from regard.look.sample import Axis, Sample
 from regard.models.build import build
 from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
 from regard.models.model import Model
-from regard.trace import span
 
 PAD, BOS, EOS = 0, 2, 3
 SENTENCES = [[5, 6, 7, 8, 3], [9, 4, 3], [4, 5, 6, 7, 8, 9, 3], [8, 3]]
@@ -51,6 +50,6 @@ def capture_search(
     model: Model, sentences: list[list[int]], *, beam: int = 1, n_best: int = 1, **settings: object
 ) -> Capture:
     config = DecodeConfig(beam=beam, n_best=n_best, max_length=8, batch_tokens=40)
-    with record(model, **settings) as capture, span(lambda: samples(sentences)):
-        search(model, sentences, config=config, bos=BOS, eos=EOS, pad=PAD)
+    with record(model, **settings) as capture, capture.trace.segment(samples(sentences)):
+        search(model, sentences, config=config, bos=BOS, eos=EOS, pad=PAD, trace=capture.trace)
     return capture

@@ -11,7 +11,6 @@ from regard.look.capture import Capture
 from regard.look.hooks import record_weights
 from regard.look.record import record
 from regard.look.sample import Axis, Sample
-from regard.trace import span
 from tests.look.small import BOS, CORES, EOS, PAD, SENTENCES, capture_search, label, samples, small
 
 CROSS = {"transformer": "cross", "recurrent": "recurrent"}
@@ -115,16 +114,16 @@ def test_outputs_of_consecutive_batches_stay_together():
     model, config = small(), DecodeConfig(beam=3, n_best=2, max_length=8)
     with record(model) as capture:
         for sentence in SENTENCES[:2]:
-            with span(lambda sentence=sentence: samples([sentence])):
-                search(model, [sentence], config=config, bos=BOS, eos=EOS, pad=PAD)
+            with capture.trace.segment(samples([sentence])):
+                search(model, [sentence], config=config, bos=BOS, eos=EOS, pad=PAD, trace=capture.trace)
     sources = [sample_maps.sample.axes["source"].labels for sample_maps in capture]
     assert sources == [tuple(f"s{number}" for number in SENTENCES[i]) for i in (0, 0, 1, 1)]
 
 
-def test_calls_after_a_span_are_another_sample():
+def test_calls_after_a_segment_are_another_sample():
     model = small()
     with record(model) as capture, torch.no_grad():
-        with span(lambda: samples([SENTENCES[1]])):
+        with capture.trace.segment(samples([SENTENCES[1]])):
             model(padded([SENTENCES[1]]), padded([[BOS, 4]]))
         model(padded([SENTENCES[0]]), padded([[BOS, 4]]))
     shown, other = capture
@@ -142,15 +141,16 @@ def test_greedy_search_has_no_beams_but_alternatives():
 def test_recording_a_search_does_not_change_it(beam):
     model, config = small(), DecodeConfig(beam=beam, max_length=8)
     without = search(model, SENTENCES, config=config, bos=BOS, eos=EOS, pad=PAD)
-    with record(model):
-        during = search(model, SENTENCES, config=config, bos=BOS, eos=EOS, pad=PAD)
+    with record(model) as capture:
+        during = search(model, SENTENCES, config=config, bos=BOS, eos=EOS, pad=PAD, trace=capture.trace)
     assert during == without
 
 
 def test_streamed_tokens_are_traced_without_outputs():
     model = small()
     with record(model, samples=samples([SENTENCES[0]])) as capture:
-        tokens = [step.token for (step,) in stream(model, padded([SENTENCES[0]]), bos=BOS, eos=EOS, max_length=5)]
+        settings = {"bos": BOS, "eos": EOS, "max_length": 5, "trace": capture.trace}
+        tokens = [step.token for (step,) in stream(model, padded([SENTENCES[0]]), **settings)]
     (sample_maps,) = capture
     assert sample_maps.find("cross", layer=1)[0].weights.shape == (2, len(tokens), 5)
     assert sample_maps.sample.title == samples([SENTENCES[0]])[0].title

@@ -14,7 +14,6 @@ from regard.models.config import ClassifierConfig, DetectorConfig, LanguageModel
 from regard.models.readers.images import ImageReader
 from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.models.writers.classes import ClassWriter
-from regard.trace import span
 from tests.helpers import close
 from tests.look.toys import CORES, SOURCES, capture_sources, model_of, output_ids_of, step_weights
 
@@ -39,8 +38,8 @@ def token_sample() -> Sample:
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
     model = language_model(cell)
-    with record(model) as capture, span(lambda: [token_sample()]):
-        trace_tokens(model, IDS, banned=[0])
+    with record(model) as capture, capture.trace.segment([token_sample()]):
+        trace_tokens(model, IDS, banned=[0], trace=capture.trace)
     (sample_maps,) = capture
     with torch.no_grad():
         logits = model(torch.tensor([IDS]))[0]
@@ -74,8 +73,8 @@ def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
 def test_sampled_tokens_follow_the_prompt_in_the_capture(cell):
     model, settings = language_model(cell), {"window": None, "seed": 1, "banned": [0]}
     without = list(sample(model, IDS, SampleConfig(length=3), **settings))
-    with record(model) as capture, span(lambda: [token_sample()]):
-        tokens = list(sample(model, IDS, SampleConfig(length=3), **settings))
+    with record(model) as capture, capture.trace.segment([token_sample()]):
+        tokens = list(sample(model, IDS, SampleConfig(length=3), **settings, trace=capture.trace))
     assert tokens == without
     (sample_maps,) = capture
     assert list(sample_maps.sample.output_ids) == [*IDS[1:], *tokens]
@@ -86,15 +85,15 @@ def test_sampled_tokens_follow_the_prompt_in_the_capture(cell):
 
 
 def traced(model, ids):
-    with record(model) as capture, span(lambda: [token_sample()]):
-        trace_tokens(model, ids, banned=[])
+    with record(model) as capture, capture.trace.segment([token_sample()]):
+        trace_tokens(model, ids, banned=[], trace=capture.trace)
     return capture
 
 
 def test_reread_windows_are_samples_with_their_own_begin():
     model = language_model("rnn")
-    with record(model) as capture, span(lambda: [token_sample()]):
-        tokens = list(sample(model, IDS, SampleConfig(length=4), window=5, seed=1, banned=[]))
+    with record(model) as capture, capture.trace.segment([token_sample()]):
+        tokens = list(sample(model, IDS, SampleConfig(length=4), window=5, seed=1, banned=[], trace=capture.trace))
     text = [*IDS, *tokens]
     first, second = capture
     assert list(first.sample.output_ids) == text[1:6]

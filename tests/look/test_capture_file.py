@@ -169,7 +169,7 @@ def _of_map(**values):
         (_other_heads, r"damaged: maps/0 must have the shape .* = \[3, 5, 5\], got"),
         (_no_maps, "contains no reads"),
         (_no_tensor, "tensor 'maps/99' is missing"),
-        (_no_kind, "damaged: invalid read"),
+        (_no_kind, r"maps\[0\].kind must be encoder self, .* or other, got os.system"),
         (lambda header, index: index.update(samples=3), "damaged: index.samples must be a list, got 3"),
     ],
 )

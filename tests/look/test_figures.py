@@ -14,11 +14,11 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from regard.errors import UserError
+from regard.layers.read import Kind
 from regard.look.capture import Capture
 from regard.look.figures import heat, results
 from regard.look.figures.draw import draw
 from regard.look.maps import AttentionMap, SampleMaps
-from regard.look.roles import Kind
 from regard.look.sample import Axis, DetectedBox, DetectedEvent, Image, Plane, Sample, Sound, Track
 
 

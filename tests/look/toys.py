@@ -13,7 +13,6 @@ from regard.look.sample import Axis, Sample
 from regard.models.build import build
 from regard.models.config import CoreConfig, ModelConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.model import Model
-from regard.trace import span
 
 BOS, EOS, PAD = 2, 3, 0
 SOURCES = [[5, 4, 9, 6, 3], [7, 3], [8, 8, 4, 3], [10, 9, 6, 5, 4, 7, 3]]
@@ -55,8 +54,8 @@ def _labels(ids) -> tuple[str, ...]:
 def capture_sources(model: Model, sources: list[list[int]], **options: int) -> Capture:
     """Return the capture of a search; options as in DecodeConfig."""
     config = DecodeConfig(max_ratio=0, max_extra=6, **options)
-    with record(model, dtype=torch.float64) as capture, span(lambda: [sample_of(ids) for ids in sources]):
-        search(model, sources, config=config, bos=BOS, eos=EOS, pad=PAD)
+    with record(model, dtype=torch.float64) as capture, capture.trace.segment([sample_of(ids) for ids in sources]):
+        search(model, sources, config=config, bos=BOS, eos=EOS, pad=PAD, trace=capture.trace)
     return capture
 
 

@@ -36,6 +36,7 @@ from regard.native.decoder.compile import IS_SUPPORTED_CPU
 from regard.native.decoder.layout import DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE
 from regard.native.decoder.packed_weights import KINDS
 from regard.native.decoder.search import FINISHED, IS_NAN, IS_NONE, IS_PAST, SearchBatch, SearchResults, SearchRules
+from regard.trace import Trace
 
 LARGEST_ITEM = math.inf
 """No limit: overflow is detected where it happens."""
@@ -77,6 +78,7 @@ class CompiledEngine(Engine):
         bos: int,
         eos: int,
         pad: int,
+        trace: Trace | None,
     ) -> list[list[Hypothesis]]:
         """Search in batches of similar lengths."""
         options = {"config": config, "bos": bos, "eos": eos, "pad": pad}
@@ -163,6 +165,7 @@ class CompiledEngine(Engine):
         window: int | None,
         seeds: Sequence[int],
         banned: Sequence[int],
+        trace: Trace | None,
     ) -> list[list[int]]:
         """Generate in batches of prompts."""
         size = max(1, min(_BATCH_SIZE, -(-len(prompts) // self._workers)))

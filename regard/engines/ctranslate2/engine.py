@@ -36,6 +36,7 @@ from regard.engines.engine import Engine, Limits, limits_of
 from regard.engines.requests import check_positions, num_positions
 from regard.errors import UserError
 from regard.layers.forms import TextForm
+from regard.trace import Trace
 
 LARGEST_ITEM = 1e12
 """Limit of items: norms square them, and CTranslate2 does not report an overflow."""
@@ -79,6 +80,7 @@ class CTranslate2Engine(Engine):
         bos: int,
         eos: int,
         pad: int,
+        trace: Trace | None,
     ) -> list[list[Hypothesis]]:
         """Search until the stopping rule holds; bos and eos must be the ids that the conversion holds."""
         if (bos, eos) != (BOS, EOS):
@@ -115,6 +117,7 @@ class CTranslate2Engine(Engine):
         window: int | None,
         seeds: Sequence[int],
         banned: Sequence[int],
+        trace: Trace | None,
     ) -> list[list[int]]:
         """Continue all prompts at once; samples depend on all prompts and seeds together."""
         conversion = self._conversion

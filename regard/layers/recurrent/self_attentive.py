@@ -43,7 +43,7 @@ from torch.nn.functional import linear
 from regard.attention.biases import RelativeBias
 from regard.attention.memory import Memory
 from regard.attention.scores import BareAdditive, ScaledDot, Score
-from regard.layers.read import Read
+from regard.layers.read import Read, Role
 from regard.layers.recurrent.cells import CELLS, CellState, xavier_gates_
 
 _CELLS = "rnn", "lstm"
@@ -91,6 +91,7 @@ class SelfAttentiveCell(nn.Module):
         feeds_back: bool = True,
         recency: str = "none",
         kernel: str = "auto",
+        role: Role | None = None,
     ):
         super().__init__()
         if cell not in _CELLS:
@@ -102,7 +103,7 @@ class SelfAttentiveCell(nn.Module):
         self.cell = CELLS[cell](input_dim, hidden, context_dim=context_dim)
         self.hidden, self.size, self.reads_first = hidden, size, cell == "lstm"
         align = BareAdditive(size) if score == "additive" else ScaledDot()
-        self.read = Read(align, bias=_recency_bias() if recency == "learned" else None, kernel=kernel)
+        self.read = Read(align, bias=_recency_bias() if recency == "learned" else None, kernel=kernel, role=role)
         self.key_weight = _weight(size, hidden)
         self.query_weight = _weight(size, input_dim if self.reads_first else hidden)
         self.feedback_weight = _weight(size, hidden) if self.reads_first and feeds_back else None

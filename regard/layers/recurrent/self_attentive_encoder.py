@@ -11,7 +11,7 @@ of each row, and no item reads padding, which follows the items in both directio
 Source: cheng2016, section 3.1; bahdanau2015, section 3.2 (both directions).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.layers.dropout import Dropout
+from regard.layers.read import REVERSED_SOURCE, Role
 from regard.layers.recurrent.cells import CellState
 from regard.layers.recurrent.encoder import EncodedSource
 from regard.layers.recurrent.self_attentive import SelfAttentiveCell
@@ -29,7 +30,7 @@ class SelfAttentiveEncoder(nn.Module):
     """Layers of self-attentive cells over items (batch, source, input_dim).
 
     hidden: size of a state, both directions together. cell: returns the cell of one layer and direction, given its
-    input size. dropout: on the items between layers, in training.
+    input size and the role of its read. dropout: on the items between layers, in training.
     """
 
     def __init__(
@@ -37,15 +38,20 @@ class SelfAttentiveEncoder(nn.Module):
         input_dim: int,
         hidden: int,
         *,
-        cell: Callable[[int], SelfAttentiveCell],
+        cell: Callable[[int, Role], SelfAttentiveCell],
         layers: int = 1,
         directions: int = 2,
         dropout: float = 0.0,
     ):
         super().__init__()
         sizes = [hidden if layer else input_dim for layer in range(layers)]
-        self.forward_cells = nn.ModuleList(cell(size) for size in sizes)
-        self.backward_cells = nn.ModuleList(cell(size) for size in sizes if directions == 2)
+
+        def cells(axis: str, direction: str) -> Iterator[SelfAttentiveCell]:
+            for layer, size in enumerate(sizes, start=1):
+                yield cell(size, Role("chain", layer, queries=axis, keys=axis, direction=direction))
+
+        self.forward_cells = nn.ModuleList(cells("source", "forward"))
+        self.backward_cells = nn.ModuleList(cells(REVERSED_SOURCE, "backward") if directions == 2 else ())
         self.dropout = Dropout(dropout)
 
     def forward(self, source: Padded) -> EncodedSource:

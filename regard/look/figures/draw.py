@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import UserError
+from regard.layers.read import Kind
 from regard.look.figures.alignment import Alignment, plot_alignment
 from regard.look.figures.chain import Chain, plot_chain
 from regard.look.figures.heat import plot_heat
 from regard.look.figures.results import plot_boxes, plot_events, plot_tracks
 from regard.look.maps import AttentionMap, SampleMaps
-from regard.look.roles import Kind
 from regard.look.sample import Axis, Image, Plane, Sound
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def draw(
 
     sample: index of the sample.
     view:   one of VIEWS; by default the one that fits.
-    kind:   kind of the reads to plot (regard.look.roles); by default those nearest to the output.
+    kind:   kind of the reads to plot (regard.layers.read); by default those nearest to the output.
     layer:  layer to plot head by head, from 1; by default the last.
     Raises: UserError for another suffix, an existing file (unless overwrite), or if the sample, view, read or layer
             does not exist; ValueError if nothing was recorded.

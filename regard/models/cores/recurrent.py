@@ -33,7 +33,7 @@ class RecurrentCore(RecurrentDecoderCore):
         decodes: bool = True,
         in_order: bool = True,
     ):
-        def cell(input_dim: int, context_dim: int) -> Cell:
+        def cell(_layer: int, input_dim: int, context_dim: int) -> Cell:
             return CELLS[config.cell](input_dim, config.hidden, context_dim=context_dim)
 
         encoder = None

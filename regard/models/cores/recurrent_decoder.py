@@ -38,14 +38,13 @@ from regard.attention.scores import Additive, Concat, Cosine, Dot, General, Loca
 from regard.compat.torch import has_no_hooks
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
-from regard.layers.read import Read
+from regard.layers.read import Read, Role
 from regard.layers.recurrent.cells import CELLS, Cell, CellState, GRUCell
 from regard.layers.recurrent.encoder import EncodedSource
 from regard.layers.recurrent.self_attentive import Past, SelfAttentiveCell
 from regard.models.config import RecurrentConfig, SelfAttentiveConfig
 from regard.models.cores.core import Core
 from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory, decode
-from regard.trace import is_traced
 
 AnyCell = Cell | SelfAttentiveCell
 AnyConfig = RecurrentConfig | SelfAttentiveConfig
@@ -79,7 +78,7 @@ class RecurrentDecoderCore(Core, ABC):
 
     encoder:  returns an EncodedSource with states of size config.hidden; None for a decoder without a source. It is
               constructed before the decoder, so that a seed gives it the same weights with and without a decoder.
-    cell:     returns the cell of a layer, given the sizes of its input and of its context (0: none).
+    cell:     returns the cell of a layer, given its number (from 1) and the sizes of its input and context (0: none).
     dropout:  in training, on the encoder's states, between layers, and on the input of the readout.
     decodes:  False omits the decoder.
     in_order: False decodes sets of queries, each by a single step from a state of zeros.
@@ -90,7 +89,7 @@ class RecurrentDecoderCore(Core, ABC):
         config: AnyConfig,
         *,
         encoder: nn.Module | None,
-        cell: Callable[[int, int], AnyCell],
+        cell: Callable[[int, int, int], AnyCell],
         dropout: float,
         decodes: bool,
         in_order: bool,
@@ -105,10 +104,11 @@ class RecurrentDecoderCore(Core, ABC):
         parts = CELLS[config.cell].parts
         self.bridges = nn.ModuleList(Bridge(hidden, parts=parts) for _ in range(num_bridges))
         score = _score(config) if decodes and encodes else None
-        self.read = None if score is None else Read(score, choose=_choice(config), kernel=config.kernel)
+        role = Role("recurrent", queries="output" if in_order else "queries")
+        self.read = None if score is None else Read(score, choose=_choice(config), kernel=config.kernel, role=role)
         context_dim = 0 if score is None else hidden
         self.cells = nn.ModuleList(
-            cell(hidden, 0) if layer else cell(width, context_dim) for layer in range(num_decoder)
+            cell(layer + 1, *((hidden, 0) if layer else (width, context_dim))) for layer in range(num_decoder)
         )
         self.readout = _linear(hidden + context_dim + width, width) if decodes else nn.Identity()
         self.dropout = Dropout(dropout)
@@ -189,7 +189,7 @@ class RecurrentDecoderCore(Core, ABC):
         rows, size, _ = memory.keys.shape
         lengths = targets.new_full((rows,), size, dtype=torch.int64) if mask is None else getattr(mask, "lengths", None)
         is_padding = lengths is not None and (mask is None or type(mask) is Padding)
-        if not is_padding or is_traced() or not has_no_hooks(cell, read):
+        if not is_padding or not has_no_hooks(cell, read):
             return None
         before, source = GRUDecoderState(state.cells[0][0], context), SourceMemory(memory.keys, memory.values, lengths)
         gru = GRUWeights(cell.input_weight, cell.bias, cell.state_weight, cell.state_bias, weight)

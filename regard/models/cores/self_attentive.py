@@ -14,6 +14,7 @@ Source: lectures, B (rnn); cheng2016, sections 3.1 (lstm) and 3.3 (shallow fusio
 
 from typing import final
 
+from regard.layers.read import INPUT_AFTER_STATE, Role
 from regard.layers.recurrent.self_attentive import SelfAttentiveCell
 from regard.layers.recurrent.self_attentive_encoder import SelfAttentiveEncoder
 from regard.models.config import SelfAttentiveConfig
@@ -39,12 +40,14 @@ class SelfAttentiveCore(RecurrentDecoderCore):
         in_order: bool = True,
     ):
         directions = config.directions
+        # The past of a decoder begins with the state from the encoder, where nothing is read.
+        past = (INPUT_AFTER_STATE if encodes else "decoder input") if in_order else "queries"
 
-        def cell(input_dim: int, context_dim: int) -> SelfAttentiveCell:
-            return _cell(config, input_dim, config.hidden, context_dim)
+        def cell(layer: int, input_dim: int, context_dim: int) -> SelfAttentiveCell:
+            return _cell(config, input_dim, config.hidden, Role("chain", layer, queries=past, keys=past), context_dim)
 
-        def encoder_cell(input_dim: int) -> SelfAttentiveCell:
-            return _cell(config, input_dim, config.hidden // directions)
+        def encoder_cell(input_dim: int, role: Role) -> SelfAttentiveCell:
+            return _cell(config, input_dim, config.hidden // directions, role)
 
         encoder = None
         if encodes:
@@ -59,7 +62,9 @@ class SelfAttentiveCore(RecurrentDecoderCore):
         super().__init__(config, encoder=encoder, cell=cell, dropout=dropout, decodes=decodes, in_order=in_order)
 
 
-def _cell(config: SelfAttentiveConfig, input_dim: int, hidden: int, context_dim: int = 0) -> SelfAttentiveCell:
+def _cell(
+    config: SelfAttentiveConfig, input_dim: int, hidden: int, role: Role, context_dim: int = 0
+) -> SelfAttentiveCell:
     return SelfAttentiveCell(
         input_dim,
         hidden,
@@ -70,4 +75,5 @@ def _cell(config: SelfAttentiveConfig, input_dim: int, hidden: int, context_dim:
         feeds_back=config.form == "paper",
         recency=config.self_attention_recency,
         kernel=config.kernel,
+        role=role,
     )

@@ -28,6 +28,7 @@ from regard.layers.multihead import MultiHead
 from regard.layers.positions.base import NoPositions, PositionalEncoding
 from regard.layers.positions.learned import Learned
 from regard.layers.positions.sinusoidal import Sinusoidal
+from regard.layers.read import Role
 from regard.layers.residual import Residual
 from regard.models.config import TransformerConfig
 from regard.models.cores.core import Core
@@ -77,10 +78,11 @@ class TransformerCore(Core):
         self.positions = _positions(config)
         bias = _bias(config, two_sided=True)
         num_encoder = config.layers if encodes else 0
-        self.encoder = nn.ModuleList(_encoder_block(config, dropout, bias) for _ in range(num_encoder))
+        self.encoder = nn.ModuleList(_encoder_block(config, dropout, bias, layer + 1) for layer in range(num_encoder))
         bias = _bias(config, two_sided=False) if in_order else None
         self.decoder = nn.ModuleList(
-            _decoder_block(config, dropout, bias, reads_source=encodes) for _ in range(num_decoder)
+            _decoder_block(config, dropout, bias, layer + 1, reads_source=encodes, in_order=in_order)
+            for layer in range(num_decoder)
         )
         pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.width) if pre and encodes else nn.Identity()
@@ -190,7 +192,7 @@ def _bias(config: TransformerConfig, *, two_sided: bool) -> Bias | None:
     return None
 
 
-def _attention(config: TransformerConfig, bias: Bias | None = None) -> MultiHead:
+def _attention(config: TransformerConfig, role: Role, bias: Bias | None = None) -> MultiHead:
     return MultiHead(
         config.width,
         num_heads=config.heads,
@@ -201,6 +203,7 @@ def _attention(config: TransformerConfig, bias: Bias | None = None) -> MultiHead
         choose=_choice(config),
         bias=bias,
         kernel=config.kernel,
+        role=role,
     )
 
 
@@ -232,20 +235,27 @@ def _residual(config: TransformerConfig, dropout: float) -> Residual:
     return Residual(config.width, order=config.norm, dropout=dropout)
 
 
-def _encoder_block(config: TransformerConfig, dropout: float, bias: Bias | None) -> EncoderBlock | InducedBlock:
+def _encoder_block(
+    config: TransformerConfig, dropout: float, bias: Bias | None, layer: int
+) -> EncoderBlock | InducedBlock:
     residuals = (_residual(config, dropout), _residual(config, dropout))
     if config.inducing_points is not None:
-        parts = _attention(config), _attention(config), _feedforward(config)
-        return InducedBlock(config.inducing_points, *parts, residuals)
-    return EncoderBlock(_attention(config, bias), _feedforward(config), residuals)
+        points = f"inducing points of layer {layer}"
+        gather = _attention(config, Role("encoder self", layer, queries=points, keys="source"))
+        attention = _attention(config, Role("encoder self", layer, queries="source", keys=points))
+        return InducedBlock(config.inducing_points, gather, attention, _feedforward(config), residuals)
+    role = Role("encoder self", layer, queries="source", keys="source")
+    return EncoderBlock(_attention(config, role, bias), _feedforward(config), residuals)
 
 
 def _decoder_block(
-    config: TransformerConfig, dropout: float, bias: Bias | None, *, reads_source: bool = True
+    config: TransformerConfig, dropout: float, bias: Bias | None, layer: int, *, reads_source: bool, in_order: bool
 ) -> DecoderBlock:
     residuals = (_residual(config, dropout), _residual(config, dropout), _residual(config, dropout))
-    self_attention, cross = _attention(config, bias), _attention(config) if reads_source else None
-    return DecoderBlock(self_attention, cross, _feedforward(config), residuals, window=config.window)
+    queries, keys = ("output", "decoder input") if in_order else ("queries", "queries")
+    own = _attention(config, Role("decoder self", layer, queries=queries, keys=keys), bias)
+    cross = _attention(config, Role("cross", layer, queries=queries, keys="source")) if reads_source else None
+    return DecoderBlock(own, cross, _feedforward(config), residuals, window=config.window)
 
 
 def _initialize(module: nn.Module) -> None:

@@ -18,7 +18,6 @@ from regard.engines.engine import Engine
 from regard.engines.registry import prefers_compiled, prepare, recompile_reason
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
-from regard.trace import is_traced
 
 MANY = 1000
 """Number of inputs from which compiling pays off if compiled code cannot be cached."""
@@ -69,9 +68,9 @@ class ActiveModel:
         self._engine = prepare(choice["engine"], model, **layout, threads=torch.get_num_threads())
         self.model, self._choice = model, choice
 
-    def engine_for(self, count: int) -> Engine:
-        """Return the engine that decodes `count` inputs; always torch while attention is recorded."""
-        if is_traced() or not self._decodes:
+    def engine_for(self, count: int, *, traced: bool) -> Engine:
+        """Return the engine that decodes `count` inputs; traced: torch, whose attention can be recorded."""
+        if traced or not self._decodes:
             return TorchEngine(self.model)
         if self._engine is not None:
             return self._engine

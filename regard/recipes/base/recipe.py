@@ -13,7 +13,8 @@ Everything else of a run (its folder, resuming, reports) is shared by all recipe
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,10 @@ from regard.look.capture import Capture
 from regard.look.hooks import NoReadsError
 from regard.look.maps import GRADIENT, AttentionMap, SampleMaps
 from regard.look.record import record
+from regard.look.sample import Sample
 from regard.recipes.base.active import MANY, ActiveModel
 from regard.recipes.base.run import Run
+from regard.trace import Trace
 from regard.train.protocols import TrainingBatches
 
 
@@ -48,14 +51,16 @@ class TrainedRun(ABC):
         self.run = recipe.run
         self.folder = folder
         self._names: dict[int, tuple[weakref.ref, str]] = {}
+        self.trace: Trace | None = None
+        """Trace that receives what the run computes; None unless its attention is recorded (regard.look.record)."""
 
     def __repr__(self) -> str:
         count = sum(parameter.numel() for parameter in self._model.parameters())
         return f"{type(self).__name__}({str(self.folder)!r}, recipe={self.run.recipe!r}, parameters={count:,})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the names of inputs, which belong to objects of this process."""
-        return vars(self) | {"_names": {}}
+        """Return the state without the trace, and without the names of inputs, which belong to this process."""
+        return vars(self) | {"_names": {}, "trace": None}
 
     @property
     def config(self) -> Any:
@@ -84,7 +89,7 @@ class TrainedRun(ABC):
 
     def engine_for(self, count: int) -> Engine:
         """Return the engine that decodes `count` inputs; always torch while attention is recorded."""
-        return self._active.engine_for(count)
+        return self._active.engine_for(count, traced=self.trace is not None)
 
     @property
     def engine(self) -> Engine:
@@ -154,6 +159,15 @@ class TrainedRun(ABC):
         if not any(capture.recording.counts().values()):
             raise UserError("no attention was recorded: inputs of a single item have no other item to attend to")
         return capture
+
+    @contextmanager
+    def _segment(self, make_samples: Callable[[], list[Sample]]) -> Iterator[list[Sample]]:
+        """Assign the rows of the calls in this context to samples; not traced, there are none."""
+        if self.trace is None:
+            yield []
+        else:
+            with self.trace.segment(make_samples()) as samples:
+                yield samples
 
     def _check_test(self) -> None:
         """Raise UserError if the run has no test data."""

@@ -16,6 +16,7 @@ from regard.engines.torch import TorchEngine
 from regard.models.model import Model
 from regard.recipes.base.text_pairs import Codec, Texts
 from regard.recipes.metrics.text import Metric
+from regard.trace import Trace
 
 _BATCH_TOKENS = 4096
 _SAMPLES = 5
@@ -26,9 +27,11 @@ def device_of(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
 
 
-def decode_sources(engine: Engine, sources: Sequence[Sequence[int]], decode: DecodeConfig) -> list[list[Hypothesis]]:
+def decode_sources(
+    engine: Engine, sources: Sequence[Sequence[int]], decode: DecodeConfig, trace: Trace | None = None
+) -> list[list[Hypothesis]]:
     """Return the best hypotheses for each source, given as ids without EOS."""
-    return engine.search([[*ids, EOS] for ids in sources], config=decode, bos=BOS, eos=EOS, pad=PAD)
+    return engine.search([[*ids, EOS] for ids in sources], config=decode, bos=BOS, eos=EOS, pad=PAD, trace=trace)
 
 
 def loss_per_token(model: Model, pairs: EncodedPairs) -> float:

@@ -29,7 +29,6 @@ from regard.recipes.base.recipe import Recipe, TrainedRun, get_input
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import decode_sources, device_of, score_texts
 from regard.recipes.base.text_pairs import Codec, TextPairsData, filter_by_length
-from regard.trace import span
 
 _CHARACTERS_PER_TOKEN = 50
 """An input with more characters than this times the token limit is too long, however it is tokenized."""
@@ -160,8 +159,9 @@ class TrainedTexts(TrainedRun):
         indices = [index for index, ids in enumerate(sources) if ids]
         results = [[Prediction("", 0.0)] for _ in texts]
         decode = clamp_max_length(decode, self.config.model)
-        with span(lambda: [self._look_sample(texts[index]) for index in indices]):
-            decoded = decode_sources(self.engine_for(len(indices)), [sources[index] for index in indices], decode)
+        with self._segment(lambda: [self._look_sample(texts[index]) for index in indices]):
+            engine = self.engine_for(len(indices))
+            decoded = decode_sources(engine, [sources[index] for index in indices], decode, self.trace)
         for index, hypotheses in zip(indices, decoded, strict=True):
             results[index] = [Prediction(self.codec.target.decode(h.tokens), h.score) for h in hypotheses]
         return results

@@ -37,7 +37,6 @@ from regard.recipes.base.run import Run
 from regard.recipes.boxes.config import BoxesRunConfig
 from regard.recipes.metrics.detection import ImageDetections, average_precision
 from regard.system.fingerprints import record_digests
-from regard.trace import span
 
 Given = str | Path | Image.Image | NDArray[Any]
 """An image or an image file."""
@@ -283,7 +282,7 @@ class TrainedBoxes(TrainedRun):
     def _detect(self, image: Image.Image, threshold: float | None, name: str) -> list[Box]:
         data = self.config.data
         array, scale = resize_and_pad(image, data.width, data.height)
-        with span(lambda: [Sample(axes={"source": patch_axis(self._model.reads)})]) as samples:
+        with self._segment(lambda: [Sample(axes={"source": patch_axis(self._model.reads)})]) as samples:
             (detections,) = self.recipe.detect(self._model, _source(array), [scale])
         threshold = self.config.threshold if threshold is None else threshold
         boxes = [

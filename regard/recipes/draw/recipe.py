@@ -58,7 +58,7 @@ from regard.recipes.draw.stages import (
 )
 from regard.system.fingerprints import record_digests
 from regard.system.output_files import check_output
-from regard.trace import RowOrder, emit, span
+from regard.trace import Trace
 from regard.train.seeds import derive_seed
 
 _TOKENIZER, _LABELS = "tokenizer.json", "labels.json"
@@ -186,26 +186,39 @@ class DrawRecipe(Recipe):
         return scores | drawing_scores(drawings, self.classifier, self.autoencoder, drawn)
 
     def draw(
-        self, model: Model, texts: Sequence[Sequence[int]], decode: DrawingConfig, *, seeds: Sequence[int]
+        self,
+        model: Model,
+        texts: Sequence[Sequence[int]],
+        decode: DrawingConfig,
+        *,
+        seeds: Sequence[int],
+        trace: Trace | None = None,
     ) -> tuple[NDArray[np.uint8], list[float]]:
         """Generate canvases (texts, channels, height, width) for texts given as ids.
 
         Returns also the mean log-probability of the codes of each.
         """
-        codes, scores = self.sample_codes(model, texts, decode, seeds=seeds)
+        codes, scores = self.sample_codes(model, texts, decode, seeds=seeds, trace=trace)
         return reconstruct(self.autoencoder, codes), scores
 
     def sample_codes(
-        self, model: Model, texts: Sequence[Sequence[int]], decode: DrawingConfig, *, seeds: Sequence[int]
+        self,
+        model: Model,
+        texts: Sequence[Sequence[int]],
+        decode: DrawingConfig,
+        *,
+        seeds: Sequence[int],
+        trace: Trace | None = None,
     ) -> tuple[Tensor, list[float]]:
         """Sample codes (texts, positions) for texts as ids; return also their mean log-probabilities."""
         parts, scores = [], []
         for i in range(0, len(texts), _ROWS):
-            emit(lambda i=i: RowOrder(range(i, min(i + _ROWS, len(texts)))))
+            if trace is not None:
+                trace.order(range(i, min(i + _ROWS, len(texts))))
             source = _pad(texts[i : i + _ROWS], device_of(model))
             settings = {"config": decode, "length": self.autoencoder.numbers, "seeds": seeds[i : i + _ROWS]}
             sampled = sample_guided(
-                model, source, empty_source=(EOS,), bos=BOS, banned=range(len(SPECIALS)), **settings
+                model, source, empty_source=(EOS,), bos=BOS, banned=range(len(SPECIALS)), trace=trace, **settings
             )
             parts.append(sampled.tokens.cpu() - len(SPECIALS))
             scores += sampled.log_prob.tolist()
@@ -326,8 +339,8 @@ class TrainedDraw(TrainedRun):
         self, texts: Sequence[Sequence[int]], titles: Sequence[str], decode: DrawingConfig, seeds: Sequence[int]
     ) -> tuple[NDArray[np.uint8], list[float]]:
         """Generate images, recording attention if a capture is active."""
-        with span(lambda: [self._look_sample(title.strip()) for title in titles]) as samples:
-            images, scores = self.recipe.draw(self._model, texts, decode, seeds=seeds)
+        with self._segment(lambda: [self._look_sample(title.strip()) for title in titles]) as samples:
+            images, scores = self.recipe.draw(self._model, texts, decode, seeds=seeds, trace=self.trace)
         for sample, image in zip(samples, images, strict=bool(samples)):
             sample.pictures["drawn"] = to_picture(image)
         return images, scores

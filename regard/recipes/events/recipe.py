@@ -42,7 +42,6 @@ from regard.recipes.events.config import EventsRunConfig
 from regard.recipes.metrics.events import event_scores
 from regard.system.compression import plain_name
 from regard.system.fingerprints import record_digests
-from regard.trace import span
 
 Given = str | Path | NDArray[Any]
 """A sound file or its samples."""
@@ -309,7 +308,7 @@ class TrainedEvents(TrainedRun):
         events = []
         for start, first, last in zip(starts, [0.0, *ends], [*ends, float("inf")], strict=True):
             source, begin = _source(_cut_segment(sound, start, length)), start / data.sample_rate
-            with span(lambda source=source, begin=begin: [self._look_sample(source, begin)]) as samples:
+            with self._segment(lambda source=source, begin=begin: [self._look_sample(source, begin)]) as samples:
                 (predictions,) = self.recipe.detect(self._model, source)
             own = []
             for prediction in predictions:

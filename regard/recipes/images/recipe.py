@@ -37,7 +37,6 @@ from regard.recipes.targets.base import Answer, RawTargets, Target
 from regard.recipes.targets.kinds import get_target_type
 from regard.recipes.targets.numbers import NumberTarget
 from regard.system.fingerprints import record_digests
-from regard.trace import span
 
 _BATCH = 256
 
@@ -223,7 +222,7 @@ class TrainedImages(TrainedRun):
     @torch.no_grad()
     def _predict_batch(self, pixels: NDArray[np.uint8], names: Sequence[str]) -> Tensor:
         source = torch.from_numpy(pixels).float() / 255
-        with span(lambda: self._look_samples(pixels)) as samples:
+        with self._segment(lambda: self._look_samples(pixels)) as samples:
             answers = self._model(source.to(next(self._model.parameters()).device)).cpu()
         for sample, name, row in zip(samples, names, answers.split(1), strict=bool(samples)):
             best = self.recipe.target.rank(row, 1)[0][0]

@@ -37,7 +37,6 @@ from regard.recipes.base.recipe import Recipe, TrainedRun, check_inputs, get_inp
 from regard.recipes.base.run import Run
 from regard.recipes.language.config import LanguageRunConfig
 from regard.system.fingerprints import record_digests
-from regard.trace import is_traced, span
 
 _TOKENIZER = "tokenizer.json"
 _SIZES = {"train": 3000, "test": 300}
@@ -178,17 +177,13 @@ class TrainedLanguage(TrainedRun):
                 raise UserError(f"input {number} is empty: there is nothing to continue")
         seeds = [sampling.seed * 1_000_003 + number for number in range(first, first + len(prompts))]
         settings = {"window": self._window, "banned": _BANNED}
-        if not is_traced():
-            generated = self.engine_for(len(prompts)).generate(prompts, sampling, seeds=seeds, **settings)
-            return [[self._make_continuation(ids, tokens)] for ids, tokens in zip(prompts, generated, strict=True)]
-        results = []
-        for text, ids, seed in zip(inputs, prompts, seeds, strict=True):
-            with span(lambda text=text: [self._look_sample(text)]) as samples:
-                (tokens,) = self.engine_for(1).generate([ids], sampling, seeds=[seed], **settings)
-            with span(list):  # the pass that computes the score is not recorded
-                results.append([self._make_continuation(ids, tokens)])
-            for sample in samples:
-                sample.title = f"{sample.title} -> {results[-1][0].text}"
+        engine = self.engine_for(len(prompts))
+        with self._segment(lambda: [self._look_sample(text) for text in inputs]) as samples:
+            generated = engine.generate(prompts, sampling, seeds=seeds, trace=self.trace, **settings)
+        with self._segment(list):  # the pass that computes the scores belongs to no sample
+            results = [[self._make_continuation(ids, tokens)] for ids, tokens in zip(prompts, generated, strict=True)]
+        for sample, (continuation,) in zip(samples, results, strict=bool(samples)):
+            sample.title = f"{sample.title} -> {continuation.text}"
         return results
 
     def evaluate(
@@ -247,10 +242,10 @@ class TrainedLanguage(TrainedRun):
 
         def read() -> None:
             for text, ids in zip(inputs, texts, strict=True):
-                with span(
+                with self._segment(
                     lambda text=text: [replace(self._look_sample(text), decoder_input=self.recipe.token_labels(text))]
                 ):
-                    trace_tokens(self._model, ids, banned=_BANNED)
+                    trace_tokens(self._model, ids, banned=_BANNED, trace=self.trace)
 
         capture = self._record(read)
         if gradients:

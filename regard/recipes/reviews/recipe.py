@@ -44,7 +44,6 @@ from regard.recipes.targets.labels import ClassTarget
 from regard.recipes.targets.numbers import NumberTarget
 from regard.system.files import file_limit
 from regard.system.fingerprints import record_digests
-from regard.trace import span
 
 _TOKENIZER = "tokenizer.json"
 _COUNTS = "naive_bayes.npz"
@@ -320,7 +319,7 @@ class TrainedReviews(TrainedRun):
     @torch.no_grad()
     def _predict_one(self, text: str) -> Tensor:
         source = self.recipe.to_source(text)
-        with span(lambda: [self._look_sample(text)]) as samples:
+        with self._segment(lambda: [self._look_sample(text)]) as samples:
             answers = self._model(source.to(next(self._model.parameters()).device)).cpu()
         for sample in samples:
             best = self.recipe.target.rank(answers, 1)[0][0]

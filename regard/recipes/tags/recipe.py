@@ -34,7 +34,6 @@ from regard.recipes.metrics.tags import has_entities, tag_scores
 from regard.recipes.tags.config import TagsRunConfig
 from regard.recipes.targets.base import Answer
 from regard.system.fingerprints import record_digests
-from regard.trace import span
 
 _TOKENIZER, _LABELS = "tokenizer.json", "labels.json"
 _BATCH_TOKENS, _SAMPLES = 4096, 5
@@ -259,7 +258,7 @@ class TrainedTags(TrainedRun):
         limit = self.recipe.config.data.max_length
         if len(ids) > limit:
             raise UserError(f"input {number} has {len(ids)} subwords, more than the run's max_length = {limit}")
-        with span(lambda: [Sample()]) as samples:
+        with self._segment(lambda: [Sample()]) as samples:
             probabilities = self._model(pad([ids]).to(next(self._model.parameters()).device))[0, first]
         tags = [self.recipe.labels.names[tag] for tag in probabilities.argmax(-1).tolist()]
         for sample in samples:

@@ -29,7 +29,6 @@ from regard.recipes.base.recipe import Recipe, TrainedRun, get_input
 from regard.recipes.base.run import Run
 from regard.recipes.tracks.config import TracksRunConfig
 from regard.system.fingerprints import record_digests
-from regard.trace import span
 
 Given = str | Path | NDArray[Any]
 """A recording file, or tracks (people, observed, 2) in meters."""
@@ -221,7 +220,7 @@ class TrainedTracks(TrainedRun):
         sizes = {"observed": data.observed, "neighbors": data.neighbors}
         history, counts, _, rotations = to_agent_frames(windows, range(len(tracks)), **sizes)
         source = Padded(torch.from_numpy(history).float(), torch.from_numpy(counts))
-        with span(lambda: self._look_samples(names, tracks)) as samples:
+        with self._segment(lambda: self._look_samples(names, tracks)) as samples:
             paths = tracks[:, -1:] + _predict_paths(self._model, source).double().numpy() @ rotations
         if samples:
             _complete(samples, self._get_name(given, f"tracks {number}"), names, tracks, paths)

@@ -355,7 +355,7 @@ def cut(folder: Path) -> None:
             r"is not a recording: the format in .*index.json must be",
         ),
         (lambda folder: changed(folder, format="other"), r"is not a recording"),
-        (lambda folder: changed(folder, version=1), r"version of the recording format must be 2, got 1: record"),
+        (lambda folder: changed(folder, version=1), r"version of the recording format must be 3, got 1: record"),
         (
             lambda folder: changed(folder, dtype="I8"),
             r"index.json is damaged: index.dtype must be one of F16, F32, F64, got 'I8'",
@@ -366,7 +366,9 @@ def cut(folder: Path) -> None:
             r"is damaged: index.reads\[0\] must have the field 'calls'",
         ),
         (
-            lambda folder: changed(folder, reads=[{"name": "a", "num_calls": 1, "calls": [], "shapes": [[1, 2]]}]),
+            lambda folder: changed(
+                folder, reads=[{"name": "a", "role": None, "num_calls": 1, "calls": [], "shapes": [[1, 2]]}]
+            ),
             r"index.json is damaged: the read 'a' must have one shape per call, .* got 0 calls and 1 shapes",
         ),
     ],

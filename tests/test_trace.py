@@ -114,7 +114,7 @@ def test_search_adds_a_segment_for_each_batch():
 class Counter:
     """Language model that gives the token after the last one a probability of 3/4, and the first one 1/4."""
 
-    def begin(self, rows: int) -> int:
+    def start(self, source=None, *, rows=1) -> int:
         return 0
 
     def step(self, tokens, state):

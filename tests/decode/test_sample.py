@@ -38,7 +38,7 @@ class Chain:
     def __init__(self, table: Tensor):
         self.table, self.longest = table.log(), 0
 
-    def begin(self, rows: int) -> int:
+    def start(self, source: None = None, *, rows: int = 1) -> int:
         return 0
 
     def step(self, tokens: Tensor, state: int) -> tuple[Tensor, int]:

@@ -35,14 +35,21 @@ from regard.data.batches import EncodedPairs, PairBatch, TokenBatches
 from regard.data.config import TokenizerConfig
 from regard.data.tokenizer import train_tokenizers
 from regard.models.build import build, build_classifier, build_language_model
-from regard.models.config import ClassifierConfig, LanguageModelConfig, ModelConfig, TransformerConfig
+from regard.models.config import (
+    ClassifierConfig,
+    LanguageModelConfig,
+    LearnedConfig,
+    ModelConfig,
+    NoPositionsConfig,
+    TransformerConfig,
+)
 from regard.models.readers.images import ImageReader
 from regard.models.writers.classes import ClassWriter
 from regard.system.allocator import keep_freed_memory
 
 SIZES = {
-    "tiny": TransformerConfig(layers=4, width=128, heads=4, feedforward=256, norm="post"),
-    "base": TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm="post"),
+    "tiny": TransformerConfig(layers=4, width=128, heads=4, feedforward=256, norm_order="post"),
+    "base": TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm_order="post"),
 }
 DROPOUT, SMOOTHING = 0.1, 0.1
 Clock = Callable[[], float]
@@ -199,7 +206,7 @@ def translation(size: str, folder: Path, vocab: int, batches: int) -> Work:
 def language(batches: int) -> Work:
     """Return synthetic characters and models of nanoGPT's size."""
     config = TransformerConfig(
-        layers=6, width=384, heads=6, feedforward=1536, norm="pre", activation="gelu", positions="learned"
+        layers=6, width=384, heads=6, feedforward=1536, norm_order="pre", activation="gelu", positions=LearnedConfig()
     )
     read = [Text(Unpadded.of(torch.randint(65, (12, 257)))) for _ in range(batches)]
     ours = OurModel(build_language_model(LanguageModelConfig(core=config, dropout=0.2), vocab=65))
@@ -214,7 +221,13 @@ def language(batches: int) -> Work:
 def images(batches: int) -> Work:
     """Return synthetic images and models of ViT-Tiny's size."""
     config = TransformerConfig(
-        layers=12, width=192, heads=3, feedforward=768, norm="pre", activation="gelu", positions="none"
+        layers=12,
+        width=192,
+        heads=3,
+        feedforward=768,
+        norm_order="pre",
+        activation="gelu",
+        positions=NoPositionsConfig(),
     )
     read = [Images(torch.rand(64, 3, 32, 32), torch.randint(10, (64,))) for _ in range(batches)]
     classifier = ClassifierConfig(core=config, dropout=0.0, pool_heads=3)

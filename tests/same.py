@@ -76,7 +76,7 @@ CASES = {
     "translate": Case("translate", f"{_PAIRS} {_TRANSFORMER}", ("ada bob sees cleo", "dan sees eve")),
     "translate-post-alibi": Case(
         "translate",
-        f"{_PAIRS} {_TRANSFORMER} --model.core.norm post --model.core.positions alibi --model.tie target",
+        f"{_PAIRS} {_TRANSFORMER} --model.core.norm-order post --model.core.positions alibi --model.tie target",
         ("ada bob sees cleo",),
     ),
     "translate-recurrent": Case("translate", f"{_PAIRS} {_RECURRENT}", ("ada bob sees cleo", "dan sees eve")),

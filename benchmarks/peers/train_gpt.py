@@ -22,7 +22,7 @@ from benchmarks.peers.stepping import Step, our_step, their_step
 from regard.attention.masks import Padded
 from regard.data.text.windows import WindowBatch
 from regard.models.build import build_language_model
-from regard.models.config import LanguageModelConfig, TransformerConfig
+from regard.models.config import LanguageModelConfig, LearnedConfig, TransformerConfig
 from regard.system.allocator import keep_freed_memory
 
 SIZES, ROWS = Sizes(), 12
@@ -33,7 +33,7 @@ NAMES = ("Transformers, GPT-2", "x-transformers, flash", "plain PyTorch GPT")
 def our_core() -> TransformerConfig:
     """Return the configuration of this library's GPT."""
     sizes = {"layers": SIZES.layers, "width": SIZES.width, "heads": SIZES.heads, "feedforward": 4 * SIZES.width}
-    return TransformerConfig(**sizes, activation="gelu", positions="learned", max_positions=SIZES.context)
+    return TransformerConfig(**sizes, activation="gelu", positions=LearnedConfig(max_length=SIZES.context))
 
 
 def contestant(name: str, dropout: float, precision: str) -> Step:

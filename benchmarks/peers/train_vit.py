@@ -16,7 +16,7 @@ from benchmarks.peers.options import Options, Report, parse_options, training_pr
 from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, product_rate, report_ratios, take_turns
 from benchmarks.peers.stepping import Step, our_step, their_step
 from regard.models.build import build_classifier
-from regard.models.config import ClassifierConfig, TransformerConfig
+from regard.models.config import ClassifierConfig, NoPositionsConfig, TransformerConfig
 from regard.models.readers.images import ImageReader
 from regard.models.writers.classes import ClassWriter
 from regard.system.allocator import keep_freed_memory
@@ -57,7 +57,7 @@ def contestant(name: str, precision: str) -> Step:
     torch.manual_seed(1)
     if name == OURS:
         sizes = {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "feedforward": 4 * WIDTH}
-        core = TransformerConfig(**sizes, activation="gelu", positions="none")
+        core = TransformerConfig(**sizes, activation="gelu", positions=NoPositionsConfig())
         config = ClassifierConfig(core=core, pool_heads=HEADS, dropout=0.0)
         reads = ImageReader((3, SIDE, SIDE), WIDTH, patch=PATCH)
         model = build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, CLASSES, pool=pool))

@@ -22,8 +22,8 @@ from regard.models.config import TransformerConfig
 __all__ = ["DROPOUT", "PEERS", "SIZES", "SMOOTHING", "flops", "marian", "peer"]
 
 SIZES = {
-    "4+4 x 128": TransformerConfig(layers=4, width=128, heads=4, feedforward=256, norm="post"),
-    "6+6 x 512": TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm="post"),
+    "4+4 x 128": TransformerConfig(layers=4, width=128, heads=4, feedforward=256, norm_order="post"),
+    "6+6 x 512": TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm_order="post"),
 }
 DROPOUT, SMOOTHING = 0.1, 0.1
 _LONGEST = 256

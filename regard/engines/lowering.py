@@ -25,7 +25,7 @@ from regard.compat.torch import buffers_of, has_global_hooks, has_hooks, is_comp
 from regard.engines.interpret import probe
 from regard.layers.blocks import DecoderBlock, EncoderBlock
 from regard.layers.dropout import Dropout
-from regard.layers.feedforward import FeedForward
+from regard.layers.feedforward import FeedForward, GatedFeedForward
 from regard.layers.forms import (
     AddNormForm,
     AttentionForm,
@@ -38,8 +38,10 @@ from regard.layers.forms import (
 )
 from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
-from regard.layers.positions.base import NoPositions
+from regard.layers.norms import RMSNorm
+from regard.layers.positions.base import AlibiPositions, NoPositions, RelativePositions
 from regard.layers.positions.learned import Learned
+from regard.layers.positions.rotary import Rotary
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.read import Read
 from regard.layers.residual import Residual
@@ -50,8 +52,9 @@ from regard.models.writers.tokens import TokenWriter
 
 KNOWN: frozenset[type] = frozenset(
     {
-        Model, TokenReader, TokenWriter, nn.Embedding, TransformerCore, Sinusoidal, Learned, NoPositions,
-        nn.ModuleList, EncoderBlock, DecoderBlock, Residual, Dropout, nn.LayerNorm, nn.Identity, FeedForward, Linear,
+        Model, TokenReader, TokenWriter, nn.Embedding, TransformerCore, nn.ModuleList, EncoderBlock,
+        DecoderBlock, Sinusoidal, Learned, Rotary, AlibiPositions, RelativePositions, NoPositions, Residual, Dropout,
+        nn.LayerNorm, nn.RMSNorm, RMSNorm, nn.Identity, FeedForward, GatedFeedForward, Linear,
         nn.Linear, MultiHead, Read, Dot, ScaledDot, Soft, Alibi, RelativeBias,
     }
 )  # fmt: skip
@@ -137,6 +140,12 @@ def unsupported_features(form: TextForm) -> Iterator[str]:
         yield f"its stacks of {order}-norm blocks {'do not end' if order == 'pre' else 'end'} in a norm"
     if activation not in ("relu", "gelu"):
         yield f"its activation is {activation}, not relu or gelu"
+    if any(norm.is_rms for norm in norm_forms(form)):
+        yield "it has RMS norms"
+    if any(block.feedforward.gate is not None for block in blocks):
+        yield "its feed-forward networks are gated"
+    if any(attention.rotary is not None for attention in attentions):
+        yield "its positions are rotary"
     if any(block.cross is not None and block.cross.read.bias is not None for block in blocks):
         yield "its cross-attention has a positional bias"
     if any(block.window is not None and block.window < 1 for block in blocks):

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Mask, causal, window
 from regard.attention.memory import KeyValueCache, Memory, SlidingMemory
-from regard.layers.feedforward import FeedForward
 from regard.layers.forms import AddNormForm, AttentionForm, BlockForm, FeedForwardForm, NoFormError, form_of
 from regard.layers.multihead import MultiHead
 from regard.layers.residual import Residual
@@ -29,7 +28,7 @@ from regard.layers.residual import Residual
 class EncoderBlock(nn.Module):
     """Encoder block: self-attention, then feed-forward; input and output (batch, source, model)."""
 
-    def __init__(self, attention: MultiHead, feedforward: FeedForward, residuals: tuple[Residual, Residual]):
+    def __init__(self, attention: MultiHead, feedforward: nn.Module, residuals: tuple[Residual, Residual]):
         super().__init__()
         self.attention = attention
         self.feedforward = feedforward
@@ -55,7 +54,7 @@ class InducedBlock(nn.Module):
         num_points: int,
         gather: MultiHead,
         attention: MultiHead,
-        feedforward: FeedForward,
+        feedforward: nn.Module,
         residuals: tuple[Residual, Residual],
     ):
         super().__init__()
@@ -89,7 +88,7 @@ class DecoderBlock(nn.Module):
         self,
         attention: MultiHead,
         cross: MultiHead | None,
-        feedforward: FeedForward,
+        feedforward: nn.Module,
         residuals: tuple[Residual, Residual, Residual],
         *,
         window: int | None = None,

@@ -13,10 +13,12 @@ regard.engines.lowering checks that every module is an instance of exactly a sup
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from regard.attention.biases import DistanceBias
 from regard.attention.scores import Form
+from regard.layers.norms import RMSNorm
 
 FormT = TypeVar("FormT")
 
@@ -40,12 +42,13 @@ class LinearForm:
 
 @dataclass(frozen=True, eq=False)
 class NormForm:
-    """scale (x - mean) / sqrt(variance + eps) + shift, over the last axis."""
+    """scale (x - mean) / sqrt(variance + eps) + shift, over the last axis; is_rms: scale x / sqrt(mean(x^2) + eps)."""
 
     size: int
     scale: Tensor | None
     shift: Tensor | None
     eps: float
+    is_rms: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +62,13 @@ class TableForm:
 
 @dataclass(frozen=True, eq=False)
 class FeedForwardForm:
-    """contract(activation(expand(x)))."""
+    """contract(activation(expand(x))); gated: contract(activation(gate(x)) * expand(x))."""
 
     expand: LinearForm
     contract: LinearForm
     activation: str
-    """Name of the activation, as in `FeedForward`."""
+    """Name of the activation (regard.layers.activations)."""
+    gate: LinearForm | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +224,9 @@ def _linear(module: Any) -> LinearForm:
 def _norm(module: Any) -> NormForm:
     if len(module.normalized_shape) != 1:
         raise NoFormError(module, f"normalizes over {len(module.normalized_shape)} axes, not over the last alone")
-    return NormForm(module.normalized_shape[0], module.weight, module.bias, module.eps)
+    size, is_rms = module.normalized_shape[0], isinstance(module, nn.RMSNorm)
+    eps = torch.finfo(torch.float32).eps if module.eps is None else module.eps
+    return NormForm(size, module.weight, None if is_rms else module.bias, eps, is_rms)
 
 
-_OF_TORCH = {nn.LayerNorm: _norm, nn.Linear: _linear}
+_OF_TORCH = {nn.LayerNorm: _norm, nn.RMSNorm: _norm, RMSNorm: _norm, nn.Linear: _linear}

@@ -1,11 +1,12 @@
-"""Add & norm: residual connection around a sublayer, with layer normalization.
+"""Add & norm: residual connection around a sublayer, with a norm.
 
-    post:  LayerNorm(x + dropout(f(x)))         the paper's order
-    pre:   x + dropout(f(LayerNorm(x)))         easier to train when deep; a final LayerNorm follows the stack
+    post:  norm(x + dropout(f(x)))         the paper's order
+    pre:   x + dropout(f(norm(x)))         easier to train when deep; a final norm follows the stack
 
-LayerNorm: mean 0 and variance 1 over the last axis (batch norm would be over the batch), then scale and shift.
+The norm is LayerNorm (mean 0 and variance 1 over the last axis, then scale and shift) or another one.
 
-In training on a CPU, dropout, sum and norm are fused into one pass, and so are their gradients; the sum is not stored.
+In training on a CPU, dropout, sum and LayerNorm are fused into one pass, and so are their gradients; the sum is not
+stored.
 
 Source: lectures, D; vaswani2017, section 3.1; pre: xiong2020.
 """
@@ -22,14 +23,20 @@ from regard.ops.dropout import add_dropout, add_dropout_norm
 
 
 class Residual(nn.Module):
-    """Add & norm around a function. Raises ValueError if order is not post or pre."""
+    """Add & norm around a function.
 
-    def __init__(self, dim: int, *, order: str = "post", dropout: float = 0.0):
+    norm: returns the norm of items of a given size: nn.LayerNorm, RMSNorm, or another one.
+    Raises: ValueError if order is not post or pre.
+    """
+
+    def __init__(
+        self, dim: int, *, norm: Callable[[int], nn.Module] = nn.LayerNorm, order: str = "post", dropout: float = 0.0
+    ):
         super().__init__()
         if order not in ("post", "pre"):
             raise ValueError(f"order must be post or pre, got {order!r}")
         self.order = order
-        self.norm = nn.LayerNorm(dim)
+        self.norm = norm(dim)
         self.dropout = Dropout(dropout)
 
     def forward(
@@ -52,8 +59,12 @@ class Residual(nn.Module):
 
     def _add_norm(self, items: Tensor, output: Tensor) -> Tensor:
         norm, dropout = self.norm, self.dropout
-        is_known = runs_original_forward(nn.LayerNorm, norm) and runs_original_forward(Dropout, dropout)
-        if not is_known or not norm.elementwise_affine:
+        if not (
+            isinstance(norm, nn.LayerNorm)
+            and norm.elementwise_affine
+            and runs_original_forward(nn.LayerNorm, norm)
+            and runs_original_forward(Dropout, dropout)
+        ):
             return norm(items + dropout(output))
         return add_dropout_norm(
             items, output, dropout.p, norm.weight, norm.bias, epsilon=norm.eps, training=dropout.training

@@ -4,7 +4,93 @@ from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
 from regard.settings.declare import settings
-from regard.settings.ranges import FractionBelowOne, Heads, Layers, Length, Range, Width
+from regard.settings.ranges import FractionBelowOne, Heads, Layers, Length, Range, Width, short_repr
+
+
+@settings
+class SinusoidalConfig:
+    """Fixed sines and cosines, added to the items; any length."""
+
+    name: ClassVar[str] = "sinusoidal"
+
+
+@settings
+class LearnedConfig:
+    """A learned vector for each position, added to the items. (gehring2017)"""
+
+    name: ClassVar[str] = "learned"
+
+    max_length: Length = 1024
+    """Maximum sequence length."""
+
+
+@settings
+class RotaryConfig:
+    """Rotary positional encoding (RoPE): queries and keys of self-attention are rotated by position. (su2024)"""
+
+    name: ClassVar[str] = "rotary"
+
+    base: Annotated[float, Range(1, 1e12, is_open_below=True)] = 10_000.0
+    """Pair j of the numbers of a head of size d is rotated by base^(-2j/d) per position (rope_theta)."""
+    dim: Width | None = None
+    """Numbers of each head that are rotated; all if not given."""
+    interleaved: bool = False
+    """Pairs of numbers 2j and 2j + 1 (GPT-J); otherwise j and j + d/2 (Llama)."""
+    scaling: Literal["none", "linear", "llama3"] = "none"
+    """Angles for sequences longer than those of training: linear: all divided by factor (chen2023); llama3: those of
+    pairs that turn slowly (dubey2024)."""
+    factor: Annotated[float, Range(1, 1e6)] = 8.0
+    """Divisor of the angles (linear and llama3)."""
+    low_freq_factor: Annotated[float, Range(0, 1e6, is_open_below=True)] = 1.0
+    """Pairs with at most as many turns in original_max_length positions are divided by factor (llama3)."""
+    high_freq_factor: Annotated[float, Range(0, 1e6, is_open_below=True)] = 4.0
+    """Pairs with at least as many turns are not scaled (llama3)."""
+    original_max_length: Length = 8192
+    """Length of sequences in the original training (llama3)."""
+
+    def __post_init__(self) -> None:
+        if self.dim is not None and self.dim % 2:
+            raise ValueError(f"dim must be even, got {self.dim}")
+        if self.high_freq_factor <= self.low_freq_factor:
+            raise ValueError(
+                f"high_freq_factor must be above low_freq_factor={self.low_freq_factor}, got {self.high_freq_factor}"
+            )
+
+
+@settings
+class AlibiConfig:
+    """A bias of self-attention: a linear penalty on the distance, in both directions. (press2022)"""
+
+    name: ClassVar[str] = "alibi"
+
+
+@settings
+class RelativeConfig:
+    """T5's bias of self-attention, learned for each head and range of distances. (raffel2020)"""
+
+    name: ClassVar[str] = "relative"
+
+    buckets: Annotated[int, Range(4, 65_536)] = 32
+    """Number of ranges of distances; half of them for later keys in an encoder."""
+    max_distance: Length = 128
+    """Distance from which all are in the last bucket."""
+
+    def __post_init__(self) -> None:
+        if self.buckets % 2:
+            raise ValueError(f"buckets must be even, got {self.buckets}")
+        if self.max_distance <= self.buckets // 2:
+            raise ValueError(f"max_distance must exceed {self.buckets // 2}, half of buckets, got {self.max_distance}")
+
+
+@settings
+class NoPositionsConfig:
+    """No positional encoding."""
+
+    name: ClassVar[str] = "none"
+
+
+PositionsConfig = SinusoidalConfig | LearnedConfig | RotaryConfig | AlibiConfig | RelativeConfig | NoPositionsConfig
+"""Config of any positional encoding of a Transformer."""
 
 
 @settings
@@ -27,16 +113,22 @@ class TransformerConfig:
     """Size of each head's values; head_dim if not given."""
     feedforward: Annotated[int, Range(1, 1_048_576)] = 256
     """Hidden size of the position-wise feed-forward network."""
-    activation: Literal["relu", "gelu"] = "relu"
-    """Nonlinearity of the feed-forward network."""
-    norm: Literal["pre", "post"] = "pre"
-    """post: LayerNorm(x + f(x)), as in the paper; pre: x + f(LayerNorm(x)), which allows higher learning rates and
-    trains where post fails to learn to use the source."""
-    positions: Literal["sinusoidal", "learned", "alibi", "relative", "none"] = "sinusoidal"
-    """Positional encoding: fixed sines and cosines, a learned vector per position, a bias of self-attention by distance
-    (alibi: linear penalty in both directions; relative: T5's learned bias per distance), or none."""
-    max_positions: Length = 1024
-    """Maximum sequence length of learned positions (the others have no limit)."""
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
+    """Nonlinearity of the feed-forward network; gelu-tanh is an approximation of gelu."""
+    gated: bool = False
+    """Gated feed-forward network, f(W_g x) * (W x), of three matrices: SwiGLU with silu, GeGLU with gelu.
+    (shazeer2020)"""
+    norm: Literal["layer", "rms"] = "layer"
+    """LayerNorm, or RMSNorm, which only divides by the root of the mean square. (zhang2019)"""
+    norm_order: Literal["pre", "post"] = "pre"
+    """post: norm(x + f(x)), as in the paper; pre: x + f(norm(x)), which allows higher learning rates and trains where
+    post fails to learn to use the source."""
+    norm_eps: Annotated[float, Range(1e-12, 1)] = 1e-5
+    """Number added to the variance, or the mean square, in norms."""
+    bias: bool = True
+    """Biases of the linear layers and of LayerNorm."""
+    positions: PositionsConfig = field(default_factory=SinusoidalConfig)
+    """sinusoidal, learned, rotary, alibi, relative (T5) or none: positional encoding."""
     kernel: str = "auto"
     """Kernel of every read: auto, or one by name, such as reference or sdpa."""
     key_heads: Heads | None = None
@@ -54,10 +146,23 @@ class TransformerConfig:
     """Number of last targets that the decoder's self-attention sees, itself included; all if not given."""
 
     def __post_init__(self) -> None:
-        if self.inducing_points is not None and self.positions in ("alibi", "relative"):
-            raise ValueError(f"positions must not be alibi or relative with inducing_points, got {self.positions}")
+        if not isinstance(self.positions, PositionsConfig):
+            raise TypeError(
+                "positions must be the config of a positional encoding, such as RotaryConfig(), got "
+                f"{short_repr(self.positions)}"
+            )
+        name = self.positions.name
+        if self.inducing_points is not None and name in ("alibi", "relative", "rotary"):
+            raise ValueError(f"positions must not be alibi, relative or rotary with inducing_points, got {name}")
         if self.key_heads is not None and self.heads % self.key_heads:
             raise ValueError(f"key_heads must divide heads={self.heads}, got {self.key_heads}")
+        if isinstance(self.positions, RotaryConfig):
+            if self.score == "additive":
+                raise ValueError("score must be scaled-dot, dot or cosine with rotary positions, got additive")
+            dim, size = self.positions.dim, self.query_size
+            if size % 2 if dim is None else dim > size:
+                rule = "be even" if dim is None else f"be at least positions.dim={dim}"
+                raise ValueError(f"head_dim (default: width / heads) must {rule} with rotary positions, got {size}")
 
     @property
     def query_size(self) -> int:
@@ -146,6 +251,13 @@ class SelfAttentiveConfig:
 CoreConfig = TransformerConfig | RecurrentConfig | SelfAttentiveConfig
 """Config of any core."""
 
+
+def max_length_of(core: CoreConfig) -> int | None:
+    """Return the number of learned positions of a core; None if it has none, and thus no limit."""
+    positions = core.positions if isinstance(core, TransformerConfig) else None
+    return positions.max_length if isinstance(positions, LearnedConfig) else None
+
+
 CORES = {config.name: config for config in (TransformerConfig, RecurrentConfig, SelfAttentiveConfig)}
 
 
@@ -182,7 +294,7 @@ class LanguageModelConfig:
 
     core: CoreConfig = field(
         default_factory=lambda: TransformerConfig(
-            width=128, heads=4, feedforward=512, activation="gelu", positions="learned"
+            width=128, heads=4, feedforward=512, activation="gelu", positions=LearnedConfig()
         )
     )
     """transformer (GPT), recurrent or self-attentive; only the decoder is used."""
@@ -206,7 +318,13 @@ class DetectorConfig:
 
     core: CoreConfig = field(
         default_factory=lambda: TransformerConfig(
-            layers=2, decoder_layers=2, width=128, heads=4, feedforward=256, activation="gelu", positions="none"
+            layers=2,
+            decoder_layers=2,
+            width=128,
+            heads=4,
+            feedforward=256,
+            activation="gelu",
+            positions=NoPositionsConfig(),
         )
     )
     """transformer, recurrent or self-attentive: encoder of the items, and decoder of the queries."""
@@ -252,4 +370,4 @@ class AutoencoderConfig:
 
 def paper_base() -> TransformerConfig:
     """Return the base model of vaswani2017, table 3: six blocks in encoder and decoder, width 512, eight heads."""
-    return TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm="post")
+    return TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm_order="post")

@@ -30,7 +30,17 @@ from regard.engines.registry import prepare, refusal_reason
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.models.build import build, build_language_model
-from regard.models.config import LanguageModelConfig, ModelConfig, TransformerConfig
+from regard.models.config import (
+    LanguageModelConfig,
+    LearnedConfig,
+    ModelConfig,
+    PositionsConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+    TransformerConfig,
+    max_length_of,
+)
+from regard.settings.tree import variants_of
 from tests.campaigns.campaign import Campaign, Outcome
 
 __all__ = ["CAMPAIGN"]
@@ -38,6 +48,7 @@ __all__ = ["CAMPAIGN"]
 ENGINES = ("compiled", "ctranslate2")
 BANNED = (PAD, BOS)
 CLOSE = 2e-4
+POSITIONS = variants_of(PositionsConfig)
 """Tolerance of scores, sums of some dozens of float32 log-probabilities of some units each; relative above one."""
 MAY_ALONE = {
     "ctranslate2": r"must hold no PAD|learned positions",
@@ -86,7 +97,7 @@ def make_case(seed: int, number: int) -> EngineCase:
     )
     sample = SampleConfig(length=draw.choice([1, 2, 9, 30]), temperature=0)
     window = draw.choice([None, 1, 2, 8, 40])
-    inputs = _inputs(draw, source_vocab, core.max_positions)
+    inputs = _inputs(draw, source_vocab, max_length_of(core) or draw.choice([4, 10, 30, 60, 200]))
     request = decode if reads_source else (sample, window)
     text = f"{core}, vocab {source_vocab}, {vocab}, strength {strength}, {request}, {inputs}"
     return EngineCase(model.eval(), text, decode if reads_source else None, sample, inputs, window)
@@ -103,8 +114,11 @@ def _core(draw: random.Random) -> TransformerConfig:
     if is_eager or draw.random() < 0.5:
         width = -(-width // heads) * heads
     options |= {"heads": heads, "width": width, "feedforward": draw.choice([1, 7, 16, 33, 64, 100])}
-    if is_eager and (options["positions"] in ("alibi", "relative") or options["score"] in ("cosine", "additive")):
-        options |= {"positions": draw.choice(["sinusoidal", "learned", "none"]), "score": "scaled-dot"}
+    if is_eager and options["score"] in ("cosine", "additive"):
+        options["score"] = "scaled-dot"
+    positions = draw.choice(["sinusoidal", "learned", "none"] if is_eager else [*POSITIONS, "sinusoidal", "rotary"])
+    options["positions"] = _positions(draw, positions, score=options["score"])
+    options |= {"gated": draw.random() < 0.3, "bias": draw.random() < 0.8, "norm_eps": draw.choice([1e-5, 1e-5, 1e-2])}
     options |= {"layers": draw.randint(1, 3), "decoder_layers": draw.choice([None, None, 1, 2, 3])}
     optional = {
         "head_dim": (0.3, draw.randint(1, 64)),
@@ -114,7 +128,19 @@ def _core(draw: random.Random) -> TransformerConfig:
         "soft_cap": (0.05, 3.0),
     }
     options |= {name: value for name, (share, value) in optional.items() if draw.random() < share and not is_eager}
-    return TransformerConfig(max_positions=draw.choice([4, 10, 30, 60, 200]), **options)
+    if isinstance(options["positions"], RotaryConfig):  # the rotated numbers must fit into a head
+        options["head_dim"] = 2 * draw.randint(1, 16)
+    return TransformerConfig(**options)
+
+
+def _positions(draw: random.Random, name: str, *, score: str) -> PositionsConfig:
+    if name == "learned":
+        return LearnedConfig(max_length=draw.choice([4, 10, 30, 60, 200]))
+    if name == "rotary" and score != "additive":
+        scaling = draw.choice(["none", "linear", "llama3"])
+        options = {"dim": draw.choice([None, None, 2]), "interleaved": draw.random() < 0.5, "scaling": scaling}
+        return RotaryConfig(**options, base=draw.choice([10.0, 10_000.0]), original_max_length=16)
+    return SinusoidalConfig() if name == "rotary" else POSITIONS[name]()
 
 
 def _inputs(draw: random.Random, vocab: int, most: int) -> list[list[int]]:

@@ -8,7 +8,18 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.models.build import build
-from regard.models.config import ModelConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from regard.models.config import (
+    AlibiConfig,
+    LearnedConfig,
+    ModelConfig,
+    NoPositionsConfig,
+    RecurrentConfig,
+    RelativeConfig,
+    RotaryConfig,
+    SelfAttentiveConfig,
+    SinusoidalConfig,
+    TransformerConfig,
+)
 from regard.models.model import Model
 from tests.helpers import close, without_gradient
 
@@ -17,27 +28,42 @@ TRANSFORMER = {"layers": 2, "decoder_layers": 3, "width": 13, "heads": 3, "head_
 RECURRENT = {"width": 7, "hidden": 10, "attention_hidden": 11}
 SMALL = {"width": 13, "heads": 6, "head_dim": 5, "head_value_dim": 2, "feedforward": 17}
 FEATURES = {
-    "alibi": {"positions": "alibi", "heads": 5},
-    "relative": {"positions": "relative"},
-    "grouped": {"key_heads": 2, "positions": "alibi", "kernel": "sdpa"},
-    "multi-query": {"key_heads": 1, "positions": "relative", "kernel": "reference"},
+    "alibi": {"positions": AlibiConfig(), "heads": 5},
+    "relative": {"positions": RelativeConfig()},
+    "grouped": {"key_heads": 2, "positions": AlibiConfig(), "kernel": "sdpa"},
+    "multi-query": {"key_heads": 1, "positions": RelativeConfig(), "kernel": "reference"},
     "dot": {"score": "dot"},
     "cosine": {"score": "cosine", "key_heads": 3},
     "additive": {"score": "additive"},
-    "additive-grouped": {"score": "additive", "key_heads": 3, "positions": "relative", "window": 2},
+    "additive-grouped": {"score": "additive", "key_heads": 3, "positions": RelativeConfig(), "window": 2},
     "capped": {"soft_cap": 0.5, "key_heads": 2},
     "capped-additive": {"soft_cap": 0.5, "score": "additive", "key_heads": 2},
     "points": {"inducing_points": 3},
+    "rotary": {"positions": RotaryConfig(), "head_dim": 6, "key_heads": 2},
+    "rotary-partial": {"positions": RotaryConfig(dim=2, interleaved=True), "score": "cosine", "norm": "rms"},
+    "rotary-window": {"positions": RotaryConfig(scaling="linear"), "head_dim": 6, "window": 3, "kernel": "sdpa"},
+    "llama": {
+        "positions": RotaryConfig(scaling="llama3", original_max_length=16),
+        "head_dim": 6,
+        "key_heads": 2,
+        "norm": "rms",
+        "activation": "silu",
+        "gated": True,
+        "bias": False,
+    },
+    "gelu": {"activation": "gelu-tanh", "gated": True},
+    "silu": {"activation": "silu", "norm": "rms", "norm_order": "post", "norm_eps": 1e-3},
+    "no-bias": {"bias": False, "norm_order": "post"},
     "window-2": {"window": 2},
-    "window-3": {"window": 3, "positions": "relative", "key_heads": 3},
-    "window-4": {"window": 4, "positions": "alibi", "score": "cosine", "norm": "post"},
+    "window-3": {"window": 3, "positions": RelativeConfig(), "key_heads": 3},
+    "window-4": {"window": 4, "positions": AlibiConfig(), "score": "cosine", "norm_order": "post"},
 }
 CONFIGS = {
-    f"transformer-{norm}-{positions}-{kernel}": TransformerConfig(
-        **TRANSFORMER, feedforward=17, norm=norm, positions=positions, kernel=kernel
+    f"transformer-{norm}-{positions.name}-{kernel}": TransformerConfig(
+        **TRANSFORMER, feedforward=17, norm_order=norm, positions=positions(), kernel=kernel
     )
     for norm in ("post", "pre")
-    for positions in ("sinusoidal", "learned", "none")
+    for positions in (SinusoidalConfig, LearnedConfig, NoPositionsConfig)
     for kernel in ("auto", "reference", "sdpa")
 } | {
     f"recurrent-{cell}-{attention}-{layers}x{directions}": RecurrentConfig(

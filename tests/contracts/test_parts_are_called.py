@@ -40,7 +40,7 @@ class LoraLinear(nn.Module):
 
 def make_model(norm: str) -> Model:
     torch.manual_seed(2)
-    core = TransformerConfig(layers=1, width=WIDTH, heads=2, feedforward=96, norm=norm)
+    core = TransformerConfig(layers=1, width=WIDTH, heads=2, feedforward=96, norm_order=norm)
     return build(ModelConfig(core=core, dropout=0.1), source_vocab=13, target_vocab=13)
 
 

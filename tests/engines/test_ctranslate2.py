@@ -27,10 +27,15 @@ from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.models.build import build, build_language_model
 from regard.models.config import (
+    AlibiConfig,
     LanguageModelConfig,
+    LearnedConfig,
     ModelConfig,
+    NoPositionsConfig,
     RecurrentConfig,
+    RelativeConfig,
     SelfAttentiveConfig,
+    SinusoidalConfig,
     TransformerConfig,
 )
 from regard.models.model import Model
@@ -41,9 +46,9 @@ BANNED = [PAD, 1, BOS, EOS]
 SMALL = TransformerConfig(layers=2, width=16, heads=4, feedforward=24)
 CORES = {
     "pre": SMALL,
-    "post": dataclasses.replace(SMALL, norm="post"),
-    "gelu, learned positions": dataclasses.replace(SMALL, activation="gelu", positions="learned", max_positions=40),
-    "inner product, no positions": dataclasses.replace(SMALL, score="dot", positions="none"),
+    "post": dataclasses.replace(SMALL, norm_order="post"),
+    "gelu, learned positions": dataclasses.replace(SMALL, activation="gelu", positions=LearnedConfig(max_length=40)),
+    "inner product, no positions": dataclasses.replace(SMALL, score="dot", positions=NoPositionsConfig()),
     "deep decoder, odd sines": dataclasses.replace(SMALL, layers=1, decoder_layers=3, width=20),
 }
 
@@ -198,13 +203,13 @@ def test_greedy_tokens_are_those_of_torch_and_scores_exclude_banned_ids() -> Non
     assert score[0].score - own[0].score == pytest.approx(-math.log1p(-banned), abs=1e-5)
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "alibi", "none"])
+@pytest.mark.parametrize(
+    "positions", [SinusoidalConfig(), LearnedConfig(max_length=60), AlibiConfig(), NoPositionsConfig()]
+)
 @pytest.mark.parametrize("window", [None, 7, 8, 40])
 def test_generated_texts_are_those_of_torch(positions: Any, window: int | None) -> None:
-    norm = "post" if positions == "none" else "pre"
-    model = language_model(
-        dataclasses.replace(SMALL, positions=positions, norm=norm, activation="gelu", max_positions=60)
-    )
+    norm = "post" if positions == NoPositionsConfig() else "pre"
+    model = language_model(dataclasses.replace(SMALL, positions=positions, norm_order=norm, activation="gelu"))
     prompts = [[5, 6, 7], [8], [9, 10] * 10, [4, 5, 6, 7, 8, 9], [10] * 8, [11, 12]]
     options: dict[str, Any] = {"window": window, "seeds": [1] * 6, "banned": BANNED}
     config = SampleConfig(length=40, temperature=0)
@@ -299,8 +304,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "additive": (dataclasses.replace(SMALL, score="additive"), "read.score is a BareAdditive"),
     "capped": (dataclasses.replace(SMALL, soft_cap=3.0), "read.score is a SoftCap"),
     "shared keys": (dataclasses.replace(SMALL, key_heads=2), "its 4 heads share 2 heads of keys and values"),
-    "alibi": (dataclasses.replace(SMALL, positions="alibi"), "supports for language models only"),
-    "relative": (dataclasses.replace(SMALL, positions="relative"), "its positional bias is RelativeBias"),
+    "alibi": (dataclasses.replace(SMALL, positions=AlibiConfig()), "supports for language models only"),
+    "relative": (dataclasses.replace(SMALL, positions=RelativeConfig()), "its positional bias is RelativeBias"),
     "points": (dataclasses.replace(SMALL, inducing_points=3), "core.encoder.0 is a InducedBlock"),
     "wide heads": (dataclasses.replace(SMALL, head_dim=8), "not as wide as the model"),
     "wide values": (dataclasses.replace(SMALL, head_value_dim=8), "not as wide as the model"),
@@ -318,7 +323,7 @@ def test_other_models_are_refused() -> None:
         refusal_reason("ctranslate2", torch.nn.Linear(2, 2)) or ""
     )
     assert refusal_reason("ctranslate2", encoder_decoder()) is None
-    assert refusal_reason("ctranslate2", language_model(dataclasses.replace(SMALL, positions="alibi"))) is None
+    assert refusal_reason("ctranslate2", language_model(dataclasses.replace(SMALL, positions=AlibiConfig()))) is None
 
 
 def test_unknown_compute_types_are_refused_with_the_supported_ones() -> None:

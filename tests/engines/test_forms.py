@@ -27,7 +27,16 @@ from regard.layers.multihead import MultiHead
 from regard.layers.positions.learned import Learned
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.read import Read
-from regard.models.config import ModelConfig, TransformerConfig
+from regard.models.config import (
+    AlibiConfig,
+    LearnedConfig,
+    ModelConfig,
+    NoPositionsConfig,
+    RelativeConfig,
+    SinusoidalConfig,
+    TransformerConfig,
+)
+from regard.settings.tree import variants_of
 from tests.engines.small import ENGINES, SMALL, VOCAB, Change, check, encoder_decoder, is_close, language_model, outputs
 
 pytestmark = [
@@ -37,27 +46,38 @@ pytestmark = [
 
 
 def literals() -> Iterator[tuple[str, Any]]:
-    """Yield every value of every Literal field of a Transformer."""
+    """Yield every value of every field of a Transformer that is one of several: literals, booleans, variants."""
     for name, hint in get_type_hints(TransformerConfig).items():
-        if get_origin(hint) is Literal:
+        if variants := variants_of(hint):
+            yield from ((name, variant()) for variant in variants.values())
+        elif hint is bool:
+            yield from ((name, value) for value in (False, True))
+        elif get_origin(hint) is Literal:
             yield from ((name, value) for value in get_args(hint))
 
 
 OTHERS = {
     "layers": 1, "decoder_layers": 3, "width": 14, "heads": 4, "head_dim": 5, "head_value_dim": 3, "feedforward": 33,
-    "max_positions": 12, "kernel": "reference", "key_heads": 1, "soft_cap": 2.0, "inducing_points": 2, "window": 2,
+    "norm_eps": 1e-3, "kernel": "reference", "key_heads": 1, "soft_cap": 2.0, "inducing_points": 2, "window": 2,
 }  # fmt: skip
 SUPPORTED = {
     "compiled": {
         *(("activation", value) for value in ("relu", "gelu")),
-        *(("norm", value) for value in ("pre", "post")),
-        *(("positions", value) for value in ("sinusoidal", "learned", "alibi", "relative", "none")),
+        *(("norm_order", value) for value in ("pre", "post")),
+        *(("bias", value) for value in (True, False)),
+        ("gated", False),
+        ("norm", "layer"),
+        *(("positions", value()) for value in (SinusoidalConfig, LearnedConfig, AlibiConfig, RelativeConfig)),
+        ("positions", NoPositionsConfig()),
         *(("score", value) for value in ("scaled-dot", "dot")),
     },
     "ctranslate2": {
         *(("activation", value) for value in ("relu", "gelu")),
-        *(("norm", value) for value in ("pre", "post")),
-        *(("positions", value) for value in ("sinusoidal", "learned", "none")),
+        *(("norm_order", value) for value in ("pre", "post")),
+        *(("bias", value) for value in (True, False)),
+        ("gated", False),
+        ("norm", "layer"),
+        *(("positions", value()) for value in (SinusoidalConfig, LearnedConfig, NoPositionsConfig)),
         *(("score", value) for value in ("scaled-dot", "dot")),
     },
 }
@@ -292,7 +312,7 @@ def test_hard_choice_has_no_temperature() -> None:
     ],
 )
 def test_stack_with_the_wrong_last_norm_is_refused(order, norm, reason) -> None:
-    model = encoder_decoder(dataclasses.replace(SMALL, norm=order))
+    model = encoder_decoder(dataclasses.replace(SMALL, norm_order=order))
     model.core.encoder_norm = norm()
     assert reason in str(refusal_reason("compiled", model))
 

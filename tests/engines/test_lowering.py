@@ -24,6 +24,7 @@ from regard.layers.forms import FeedForwardForm, LinearForm, form_leaves
 from regard.layers.multihead import MultiHead
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.residual import Residual
+from regard.models.config import AlibiConfig, LearnedConfig, NoPositionsConfig, RelativeConfig
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.tokens import TokenWriter
 from tests.engines.small import SMALL, Change, encoder_decoder, language_model, outputs
@@ -73,10 +74,10 @@ CHANGES: dict[str, Change] = {
 
 MODELS = [
     lambda: encoder_decoder(dataclasses.replace(SMALL, layers=1)),
-    lambda: encoder_decoder(dataclasses.replace(SMALL, layers=1, positions="relative", norm="post")),
-    lambda: language_model(dataclasses.replace(SMALL, layers=1, positions="learned")),
-    lambda: language_model(dataclasses.replace(SMALL, layers=1, positions="alibi", score="dot")),
-    lambda: language_model(dataclasses.replace(SMALL, layers=1, positions="none")),
+    lambda: encoder_decoder(dataclasses.replace(SMALL, layers=1, positions=RelativeConfig(), norm_order="post")),
+    lambda: language_model(dataclasses.replace(SMALL, layers=1, positions=LearnedConfig())),
+    lambda: language_model(dataclasses.replace(SMALL, layers=1, positions=AlibiConfig(), score="dot")),
+    lambda: language_model(dataclasses.replace(SMALL, layers=1, positions=NoPositionsConfig())),
 ]
 
 
@@ -190,7 +191,7 @@ def test_global_module_hooks_are_refused() -> None:
 
 
 def test_form_holds_copies_and_keeps_shared_tensors_shared() -> None:
-    model = encoder_decoder(dataclasses.replace(SMALL, positions="relative"), tie="all")
+    model = encoder_decoder(dataclasses.replace(SMALL, positions=RelativeConfig()), tie="all")
     form = lower(model, lambda form: None)
     assert form.source is not None
     assert form.source.weight is form.writes.output

@@ -10,12 +10,13 @@ from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import SampleConfig
 from regard.engines.registry import prepare
 from regard.engines.requests import check_prompts, check_sentences, check_specials
+from regard.models.config import LearnedConfig
 from tests.engines.small import DECODE, ENGINES, SENTENCES, SMALL, VOCAB, encoder_decoder, language_model
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")
 
 POSITIONS = 14
-LEARNED = dataclasses.replace(SMALL, layers=1, positions="learned", max_positions=POSITIONS)
+LEARNED = dataclasses.replace(SMALL, layers=1, positions=LearnedConfig(max_length=POSITIONS))
 MAKERS: dict[str, Any] = {name: partial(prepare, name) for name in ("torch", *ENGINES)}
 OUTSIDE = f"ids must be from 0 to {VOCAB - 1}, got"
 TOO_FEW = f"position must be at most {POSITIONS}, the number of learned positions, got"

@@ -26,5 +26,7 @@ def test_feedforward_is_the_same_on_flattened_positions():
 
 
 def test_feedforward_rejects_an_unknown_activation():
-    with pytest.raises(ValueError, match="activation must be one of relu, gelu, got 'tanh'"):
+    with pytest.raises(
+        ValueError, match="activation must be one of relu, gelu, gelu-tanh, silu, or a function, got 'tanh'"
+    ):
         FeedForward(5, 11, activation="tanh")

@@ -9,14 +9,21 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded, Unpadded
 from regard.data.elements import LabeledRegions
 from regard.models.build import build_core, build_detector
-from regard.models.config import DetectorConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from regard.models.config import (
+    AlibiConfig,
+    DetectorConfig,
+    NoPositionsConfig,
+    RecurrentConfig,
+    SelfAttentiveConfig,
+    TransformerConfig,
+)
 from regard.models.readers.reader import Reader
 from regard.models.writers.sets import SetPredictions, SetWriter
 from tests.helpers import close
 
 CORES = {
-    "transformer": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions="none"),
-    "alibi": TransformerConfig(layers=1, width=12, heads=3, feedforward=17, positions="alibi"),
+    "transformer": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions=NoPositionsConfig()),
+    "alibi": TransformerConfig(layers=1, width=12, heads=3, feedforward=17, positions=AlibiConfig()),
     "recurrent": RecurrentConfig(width=12, hidden=14, attention_hidden=9),
     "self-attentive": SelfAttentiveConfig(width=12, hidden=14, attention_hidden=9, self_attention_hidden=5),
     "without attention": RecurrentConfig(width=12, hidden=14, attention="none", cell="lstm", layers=2),

@@ -9,13 +9,20 @@ from regard.attention.masks import Unpadded
 from regard.data.batches import pad
 from regard.data.text.windows import WindowBatch
 from regard.models.build import build_language_model
-from regard.models.config import LanguageModelConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from regard.models.config import (
+    LanguageModelConfig,
+    LearnedConfig,
+    RecurrentConfig,
+    RelativeConfig,
+    SelfAttentiveConfig,
+    TransformerConfig,
+)
 from regard.models.model import Model
 from tests.helpers import close, without_gradient
 
 CORES = {
-    "learned": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions="learned", max_positions=20),
-    "relative": TransformerConfig(layers=1, width=12, heads=3, feedforward=17, positions="relative", key_heads=1),
+    "learned": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions=LearnedConfig(max_length=20)),
+    "relative": TransformerConfig(layers=1, width=12, heads=3, feedforward=17, positions=RelativeConfig(), key_heads=1),
     "window": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, window=3),
     "gru": RecurrentConfig(width=12, hidden=14, layers=2),
     "lstm": RecurrentConfig(width=12, hidden=14, cell="lstm", attention="dot"),

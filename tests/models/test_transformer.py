@@ -6,10 +6,19 @@ from torch import nn
 
 from regard.attention.biases import Alibi, RelativeBias
 from regard.attention.masks import Padded
-from regard.models.config import TransformerConfig, paper_base
+from regard.models.config import (
+    AlibiConfig,
+    NoPositionsConfig,
+    PositionsConfig,
+    RelativeConfig,
+    TransformerConfig,
+    paper_base,
+)
 from regard.models.cores.transformer import TransformerCore
-from regard.settings.tree import to_plain
+from regard.settings.tree import to_plain, variants_of
 from tests.helpers import close
+
+POSITIONS = variants_of(PositionsConfig)
 
 
 def to_torch(core: TransformerCore, config: TransformerConfig) -> nn.Transformer:
@@ -51,8 +60,8 @@ def _copy(state: dict, name: str, module: nn.Module) -> None:
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_transformer_equals_that_of_torch(norm, activation):
     config = TransformerConfig(
-        layers=2, decoder_layers=3, width=12, heads=3, feedforward=17, norm=norm, activation=activation,
-        positions="none",
+        layers=2, decoder_layers=3, width=12, heads=3, feedforward=17, norm_order=norm, activation=activation,
+        positions=NoPositionsConfig(),
     )  # fmt: skip
     core = TransformerCore(config).double().eval()
     _randomize(core)
@@ -83,16 +92,16 @@ def _randomize(core: TransformerCore) -> None:
 
 
 def test_encoder_without_positions_is_equivariant():
-    core = TransformerCore(TransformerConfig(layers=2, width=12, heads=3, positions="none")).double()
+    core = TransformerCore(TransformerConfig(layers=2, width=12, heads=3, positions=NoPositionsConfig())).double()
     source, targets = torch.randn(1, 7, 12).double(), torch.randn(1, 5, 12).double()
     shuffled = source[:, torch.randperm(7)]
     lengths = torch.tensor([7])
     close(core(targets, core.start(Padded(shuffled, lengths))), core(targets, core.start(Padded(source, lengths))))
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "alibi", "relative"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "alibi", "relative"])
 def test_positions_break_equivariance(positions):
-    core = TransformerCore(TransformerConfig(layers=2, width=12, heads=3, positions=positions)).double()
+    core = TransformerCore(TransformerConfig(layers=2, width=12, heads=3, positions=POSITIONS[positions]())).double()
     _randomize(core)  # relative positions start at zero
     source, targets = torch.randn(1, 7, 12).double(), torch.randn(1, 5, 12).double()
     lengths = torch.tensor([7])
@@ -110,7 +119,7 @@ def test_blocks_share_no_parameters():
 
 
 def test_relative_positions_are_one_table_per_stack_shared_by_its_blocks():
-    core = TransformerCore(TransformerConfig(layers=3, heads=4, positions="relative"))
+    core = TransformerCore(TransformerConfig(layers=3, heads=4, positions=RelativeConfig()))
     sides = [[block.attention.read.bias for block in side] for side in (core.encoder, core.decoder)]
     for side, two_sided in zip(sides, (True, False), strict=True):
         assert isinstance(side[0], RelativeBias)
@@ -121,7 +130,7 @@ def test_relative_positions_are_one_table_per_stack_shared_by_its_blocks():
 
 
 def test_alibi_is_in_self_attention_only():
-    core = TransformerCore(TransformerConfig(layers=1, heads=3, positions="alibi"))
+    core = TransformerCore(TransformerConfig(layers=1, heads=3, positions=AlibiConfig()))
     assert isinstance(core.encoder[0].attention.read.bias, Alibi)
     assert isinstance(core.decoder[0].attention.read.bias, Alibi)
     assert core.decoder[0].cross.read.bias is None
@@ -129,7 +138,7 @@ def test_alibi_is_in_self_attention_only():
 
 @pytest.mark.parametrize("positions", ["alibi", "relative"])
 def test_relative_positions_are_invariant_to_a_shift(positions):
-    config = TransformerConfig(layers=1, width=12, heads=3, positions=positions)
+    config = TransformerConfig(layers=1, width=12, heads=3, positions=POSITIONS[positions]())
     core = TransformerCore(config).double()
     _randomize(core)
     heads, items = core.encoder[0].attention, torch.randn(1, 7, 12).double()
@@ -220,14 +229,15 @@ def test_config_rejects_invalid_heads_and_scores():
 def test_config_has_every_field():
     assert set(to_plain(TransformerConfig())) == {
         "layers", "decoder_layers", "width", "heads", "head_dim", "head_value_dim", "key_heads", "feedforward",
-        "activation", "norm", "positions", "max_positions", "score", "soft_cap", "window", "inducing_points", "kernel",
+        "activation", "gated", "norm", "norm_order", "norm_eps", "bias", "positions", "score", "soft_cap", "window",
+        "inducing_points", "kernel",
     }  # fmt: skip
 
 
 def make_induced_core(points: int) -> TransformerCore:
     torch.manual_seed(2)
     sizes = {"layers": 2, "width": 12, "heads": 3, "feedforward": 17}
-    config = TransformerConfig(**sizes, positions="none", inducing_points=points)
+    config = TransformerConfig(**sizes, positions=NoPositionsConfig(), inducing_points=points)
     return TransformerCore(config, decodes=False).double().eval()
 
 
@@ -252,7 +262,7 @@ def test_induced_block_by_hand():
 
 
 def test_inducing_points_reject_relative_positions():
-    with pytest.raises(ValueError, match="positions must not be alibi or relative"):
-        TransformerConfig(positions="alibi", inducing_points=4)
+    with pytest.raises(ValueError, match="must not be alibi, relative or rotary with inducing_points, got alibi"):
+        TransformerConfig(positions=AlibiConfig(), inducing_points=4)
     with pytest.raises(ValueError, match=r"inducing_points must be from 1 to .*, got 0"):
         TransformerConfig(inducing_points=0)

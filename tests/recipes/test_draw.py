@@ -293,10 +293,11 @@ def test_own_captions_are_learned_without_classes(tmp_path, capsys):
 
 def test_too_few_positions_are_reported_before_training(tmp_path, capsys):
     arguments = ["train", "draw", "--run", str(tmp_path / "run"), *SMALL]
-    arguments += ["--model.core.positions", "learned", "--model.core.max-positions", "20"]
+    arguments += ["--model.core.positions", "learned", "--model.core.positions.max-length", "20"]
     assert main(arguments) == 2
     assert (
-        "model.core.max_positions must be at least 33, one more than the codes of a canvas" in capsys.readouterr().err
+        "model.core.positions.max_length must be at least 33, one more than the codes of a canvas"
+        in capsys.readouterr().err
     )
     assert main(["train", "draw", "--run", str(tmp_path / "run"), "--autoencoder.kind", "dense"]) == 2
     assert "autoencoder.kind must be quantized, got dense" in capsys.readouterr().err

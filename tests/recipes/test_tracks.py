@@ -10,14 +10,20 @@ from regard.attention.masks import Padded
 from regard.cli.main import main
 from regard.errors import UserError
 from regard.models.build import build_forecaster
-from regard.models.config import EncoderConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from regard.models.config import (
+    EncoderConfig,
+    NoPositionsConfig,
+    RecurrentConfig,
+    SelfAttentiveConfig,
+    TransformerConfig,
+)
 from regard.recipes.load import load
 from regard.recipes.tracks.recipe import displacement_errors
 from tests.helpers import close
 from tests.recipes.capture_checks import check_capture, check_test_input
 
 CORES = {
-    "transformer": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions="none"),
+    "transformer": TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions=NoPositionsConfig()),
     "recurrent": RecurrentConfig(width=12, hidden=14),
     "self-attentive": SelfAttentiveConfig(width=12, hidden=14, self_attention_hidden=5),
 }

@@ -9,28 +9,41 @@ Each decoder block projects the encoder's output to keys and values once per sou
 Source: lectures, D and E; vaswani2017; relative positions press2022 (ALiBi), raffel2020 (T5); cosine scores henry2020.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.biases import Alibi, Bias, RelativeBias
+from regard.attention.biases import Bias
 from regard.attention.choices import Choice, Soft
 from regard.attention.masks import Padded
 from regard.attention.memory import KeyValueCache, Memory
 from regard.attention.scores import BareAdditive, Cosine, Dot, ScaledDot, Score, SoftCap
 from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
-from regard.layers.feedforward import FeedForward
+from regard.layers.feedforward import FeedForward, GatedFeedForward
 from regard.layers.forms import LearnedForm, NoFormError, NormForm, SinusoidsForm, TransformerForm, blocks_of, form_of
+from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
-from regard.layers.positions.base import NoPositions, PositionalEncoding
+from regard.layers.norms import RMSNorm
+from regard.layers.positions.base import AlibiPositions, NoPositions, PositionalEncoding, RelativePositions
 from regard.layers.positions.learned import Learned
+from regard.layers.positions.rotary import LinearScaling, Llama3Scaling, Rotary
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.read import Role
 from regard.layers.residual import Residual
-from regard.models.config import TransformerConfig
+from regard.models.config import (
+    AlibiConfig,
+    LearnedConfig,
+    NoPositionsConfig,
+    RelativeConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+    TransformerConfig,
+)
 from regard.models.cores.core import Core
 
 
@@ -58,7 +71,14 @@ class TransformerCore(Core):
 
     decodes=False: the encoder alone. encodes=False: the decoder alone (decoder-only, radford2018).
     in_order=False: the decoder decodes sets of queries, without positions and causal mask (carion2020).
-    Raises: ValueError if window is given with in_order=False.
+
+    Parts of your own replace those of the config:
+        score        returns a score, one for each attention; the choice is then the softmax
+        norm         returns the norm of items of a given size: RMSNorm, or nn.LayerNorm
+        positions    the positional encoding, of both stacks
+        feedforward  returns a feed-forward network, (batch, time, width) in and out, one for each block
+    Layers of other classes than those of this package keep their initial weights.
+    Raises: ValueError if window is given with in_order=False, or if parts do not fit together.
     """
 
     def __init__(
@@ -69,24 +89,29 @@ class TransformerCore(Core):
         encodes: bool = True,
         decodes: bool = True,
         in_order: bool = True,
+        score: Callable[[], Score] | None = None,
+        norm: Callable[[int], nn.Module] | None = None,
+        positions: PositionalEncoding | None = None,
+        feedforward: Callable[[], nn.Module] | None = None,
     ):
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
         num_decoder = num_decoder if decodes else 0
         super().__init__(config.width, encodes=encodes, decodes=decodes, in_order=in_order, set_outputs=num_decoder)
         if not in_order and config.window is not None:
             raise ValueError(f"window must be None for sets, which have no order, got {config.window}")
-        self.positions = _positions(config)
-        bias = _bias(config, two_sided=True)
+        blocks = _Blocks(config, dropout=dropout, score=score, norm=norm, positions=positions, feedforward=feedforward)
+        self.positions = blocks.positions
+        bias = self.positions.bias(two_sided=True)
         num_encoder = config.layers if encodes else 0
-        self.encoder = nn.ModuleList(_encoder_block(config, dropout, bias, layer + 1) for layer in range(num_encoder))
-        bias = _bias(config, two_sided=False) if in_order else None
+        self.encoder = nn.ModuleList(blocks.encoder_block(bias, layer + 1) for layer in range(num_encoder))
+        bias = self.positions.bias(two_sided=False) if in_order else None
         self.decoder = nn.ModuleList(
-            _decoder_block(config, dropout, bias, layer + 1, reads_source=encodes, in_order=in_order)
+            blocks.decoder_block(bias, layer + 1, reads_source=encodes, in_order=in_order)
             for layer in range(num_decoder)
         )
-        pre = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(config.width) if pre and encodes else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(config.width) if pre and decodes else nn.Identity()
+        pre = config.norm_order == "pre"
+        self.encoder_norm = blocks.norm(config.width) if pre and encodes else nn.Identity()
+        self.decoder_norm = blocks.norm(config.width) if pre and decodes else nn.Identity()
         self.apply(_initialize)
 
     def blocks(self) -> list[nn.Module]:
@@ -95,7 +120,7 @@ class TransformerCore(Core):
 
     def encode(self, source: Padded) -> Padded:
         """Return the encoder's output (batch, source, model)."""
-        items, mask = self.positions(source.items), source.mask
+        items, mask = self.positions.add(source.items), source.mask
         for block in self.encoder.children():
             items = block(items, mask)
         return source._replace(items=self.encoder_norm(items))
@@ -130,7 +155,7 @@ class TransformerCore(Core):
         self, targets: Float[Tensor, "batch target model"], state: TransformerState
     ) -> Float[Tensor, "batch target model"]:
         """Return hidden states of all targets, starting at the first position."""
-        items = self.positions(targets)
+        items = self.positions.add(targets)
         for block, source in zip(self._decoder_blocks, state.sources, strict=True):
             items = block(items, source)
         return self.decoder_norm(items)
@@ -139,7 +164,7 @@ class TransformerCore(Core):
         self, target: Float[Tensor, "rows model"], state: TransformerState
     ) -> tuple[Float[Tensor, "rows model"], TransformerState]:
         """Return hidden states of one more target per row, and the next state; all rows have the same position."""
-        item, pasts = self.positions(target.unsqueeze(1), state.position), []
+        item, pasts = self.positions.add(target.unsqueeze(1), state.position), []
         for block, source, past in zip(self._decoder_blocks, state.sources, state.pasts, strict=True):
             item, extended = block.step(item, past, source)
             pasts.append(extended)
@@ -175,36 +200,118 @@ def _norm_form(norm: nn.Module) -> NormForm | None:
     return None if type(norm) is nn.Identity else form_of(norm, NormForm)
 
 
-def _positions(config: TransformerConfig) -> PositionalEncoding:
-    if config.positions == "sinusoidal":
-        return Sinusoidal(config.width)
-    if config.positions == "learned":
-        return Learned(config.max_positions, config.width)
-    return NoPositions()
+class _Blocks:
+    """Builder of blocks from a config, or from the parts that replace those of the config."""
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        *,
+        dropout: float,
+        score: Callable[[], Score] | None,
+        norm: Callable[[int], nn.Module] | None,
+        positions: PositionalEncoding | None,
+        feedforward: Callable[[], nn.Module] | None,
+    ):
+        self.config, self.dropout = config, dropout
+        self.score, self.feedforward = score, feedforward
+        self.positions = build_positions(config) if positions is None else positions
+        self.norm = _norm(config) if norm is None else norm
+
+    def encoder_block(self, bias: Bias | None, layer: int) -> EncoderBlock | InducedBlock:
+        residuals, points = (self.residual(), self.residual()), self.config.inducing_points
+        if points is not None:
+            if bias is not None or self.positions.rotates:
+                name = type(self.positions).__name__
+                raise ValueError(f"positions must be added to the items with inducing_points, got {name}")
+            axis = f"inducing points of layer {layer}"
+            gather = self.attention(Role("encoder self", layer, queries=axis, keys="source"))
+            attention = self.attention(Role("encoder self", layer, queries="source", keys=axis))
+            return InducedBlock(points, gather, attention, self.build_feedforward(), residuals)
+        role = Role("encoder self", layer, queries="source", keys="source")
+        return EncoderBlock(self.self_attention(role, bias), self.build_feedforward(), residuals)
+
+    def decoder_block(self, bias: Bias | None, layer: int, *, reads_source: bool, in_order: bool) -> DecoderBlock:
+        residuals = (self.residual(), self.residual(), self.residual())
+        queries, keys = ("output", "decoder input") if in_order else ("queries", "queries")
+        role = Role("decoder self", layer, queries=queries, keys=keys)
+        own = self.self_attention(role, bias) if in_order else self.attention(role)
+        cross = self.attention(Role("cross", layer, queries=queries, keys="source")) if reads_source else None
+        return DecoderBlock(own, cross, self.build_feedforward(), residuals, window=self.config.window)
+
+    def self_attention(self, role: Role, bias: Bias | None) -> MultiHead:
+        return self.attention(role, bias, self.positions if self.positions.rotates else None)
+
+    def attention(self, role: Role, bias: Bias | None = None, positions: PositionalEncoding | None = None) -> MultiHead:
+        config = self.config
+        return MultiHead(
+            config.width,
+            num_heads=config.heads,
+            key_heads=config.key_heads,
+            head_dim=config.head_dim,
+            head_value_dim=config.head_value_dim,
+            score=_score(config) if self.score is None else self.score(),
+            choose=_choice(config) if self.score is None else None,
+            bias=bias,
+            positions=positions,
+            kernel=config.kernel,
+            projection_bias=config.bias,
+            role=role,
+        )
+
+    def build_feedforward(self) -> nn.Module:
+        config = self.config
+        if self.feedforward is not None:
+            return self.feedforward()
+        kind = GatedFeedForward if config.gated else FeedForward
+        return kind(config.width, config.feedforward, activation=config.activation, bias=config.bias)
+
+    def residual(self) -> Residual:
+        config = self.config
+        return Residual(config.width, norm=self.norm, order=config.norm_order, dropout=self.dropout)
 
 
-def _bias(config: TransformerConfig, *, two_sided: bool) -> Bias | None:
-    """Return the bias of self-attention scores for relative positions, or None."""
-    if config.positions == "alibi":
-        return Alibi(config.heads)
-    if config.positions == "relative":
-        return RelativeBias(config.heads, two_sided=two_sided)
-    return None
-
-
-def _attention(config: TransformerConfig, role: Role, bias: Bias | None = None) -> MultiHead:
-    return MultiHead(
-        config.width,
-        num_heads=config.heads,
-        key_heads=config.key_heads,
-        head_dim=config.head_dim,
-        head_value_dim=config.head_value_dim,
-        score=_score(config),
-        choose=_choice(config),
-        bias=bias,
-        kernel=config.kernel,
-        role=role,
+def build_positions(config: TransformerConfig) -> PositionalEncoding:
+    """Build the positional encoding of a config."""
+    match config.positions:
+        case SinusoidalConfig():
+            return Sinusoidal(config.width)
+        case LearnedConfig(max_length=max_length):
+            return Learned(max_length, config.width)
+        case RotaryConfig() as rotary:
+            dim = config.query_size if rotary.dim is None else rotary.dim
+            return Rotary(dim, base=rotary.base, scaling=_scaling(rotary), interleaved=rotary.interleaved)
+        case AlibiConfig():
+            return AlibiPositions(config.heads)
+        case RelativeConfig(buckets=buckets, max_distance=max_distance):
+            return RelativePositions(config.heads, buckets=buckets, max_distance=max_distance)
+        case NoPositionsConfig():
+            return NoPositions()
+    raise TypeError(
+        f"positions must be the config of a positional encoding (regard.models.config), got {config.positions!r}"
     )
+
+
+def _scaling(config: RotaryConfig) -> LinearScaling | Llama3Scaling | None:
+    match config.scaling:
+        case "none":
+            return None
+        case "linear":
+            return LinearScaling(config.factor)
+        case "llama3":
+            return Llama3Scaling(
+                config.factor, config.low_freq_factor, config.high_freq_factor, config.original_max_length
+            )
+    raise ValueError(f"scaling must be none, linear or llama3, got {config.scaling!r}")
+
+
+def _norm(config: TransformerConfig) -> Callable[[int], nn.Module]:
+    match config.norm:
+        case "layer":
+            return partial(nn.LayerNorm, eps=config.norm_eps, bias=config.bias)
+        case "rms":
+            return partial(RMSNorm, eps=config.norm_eps)
+    raise ValueError(f"norm must be layer or rms, got {config.norm!r}")
 
 
 def _score(config: TransformerConfig) -> Score:
@@ -227,40 +334,10 @@ def _choice(config: TransformerConfig) -> Choice | None:
     return Soft(torch.full((config.heads, 1, 1), 10.0), learn=True) if config.score == "cosine" else None
 
 
-def _feedforward(config: TransformerConfig) -> FeedForward:
-    return FeedForward(config.width, config.feedforward, activation=config.activation)
-
-
-def _residual(config: TransformerConfig, dropout: float) -> Residual:
-    return Residual(config.width, order=config.norm, dropout=dropout)
-
-
-def _encoder_block(
-    config: TransformerConfig, dropout: float, bias: Bias | None, layer: int
-) -> EncoderBlock | InducedBlock:
-    residuals = (_residual(config, dropout), _residual(config, dropout))
-    if config.inducing_points is not None:
-        points = f"inducing points of layer {layer}"
-        gather = _attention(config, Role("encoder self", layer, queries=points, keys="source"))
-        attention = _attention(config, Role("encoder self", layer, queries="source", keys=points))
-        return InducedBlock(config.inducing_points, gather, attention, _feedforward(config), residuals)
-    role = Role("encoder self", layer, queries="source", keys="source")
-    return EncoderBlock(_attention(config, role, bias), _feedforward(config), residuals)
-
-
-def _decoder_block(
-    config: TransformerConfig, dropout: float, bias: Bias | None, layer: int, *, reads_source: bool, in_order: bool
-) -> DecoderBlock:
-    residuals = (_residual(config, dropout), _residual(config, dropout), _residual(config, dropout))
-    queries, keys = ("output", "decoder input") if in_order else ("queries", "queries")
-    own = _attention(config, Role("decoder self", layer, queries=queries, keys=keys), bias)
-    cross = _attention(config, Role("cross", layer, queries=queries, keys="source")) if reads_source else None
-    return DecoderBlock(own, cross, _feedforward(config), residuals, window=config.window)
-
-
 def _initialize(module: nn.Module) -> None:
     # glorot2010: preserves the variance of activations and gradients.
-    if isinstance(module, nn.Linear):
+    # A user's own parts keep their initialization, unless they consist of layers of this package.
+    if isinstance(module, Linear):
         nn.init.xavier_uniform_(module.weight)
         if module.bias is not None:
             nn.init.zeros_(module.bias)

@@ -5,23 +5,21 @@ from typing import Literal
 
 from regard.data.config import OnBad, PairFormat
 from regard.decode.config import DecodeConfig
-from regard.models.config import ModelConfig, TransformerConfig
+from regard.models.config import ModelConfig, max_length_of
 from regard.settings.declare import settings
 from regard.settings.ranges import Count
 
 
 def clamp_max_length(decode: DecodeConfig, model: ModelConfig) -> DecodeConfig:
     """Return the search settings with max_length limited to the number of learned positions."""
-    if isinstance(model.core, TransformerConfig) and model.core.positions == "learned":
-        return replace(decode, max_length=min(decode.max_length, model.core.max_positions))
-    return decode
+    limit = max_length_of(model.core)
+    return decode if limit is None else replace(decode, max_length=min(decode.max_length, limit))
 
 
 def limit_input_length(max_length: int, model: ModelConfig) -> int:
     """Return max_length, limited to the number of learned positions minus one for EOS."""
-    if isinstance(model.core, TransformerConfig) and model.core.positions == "learned":
-        return min(max_length, model.core.max_positions - 1)
-    return max_length
+    limit = max_length_of(model.core)
+    return max_length if limit is None else min(max_length, limit - 1)
 
 
 @settings

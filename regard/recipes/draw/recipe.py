@@ -40,7 +40,7 @@ from regard.look.maps import SampleMaps
 from regard.look.sample import Axis, Sample
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.models.build import build
-from regard.models.config import TransformerConfig
+from regard.models.config import max_length_of
 from regard.models.model import Model
 from regard.recipes.base.pictures import to_picture
 from regard.recipes.base.recipe import Recipe, TrainedRun, get_input
@@ -105,12 +105,12 @@ class DrawRecipe(Recipe):
         if self.config.data.test is not None:
             with record_digests():  # test data is not part of the fingerprint of the training data
                 load_test_canvases(self.config.data.test, self.config.data, seed=0, labels=labels, shape=train.shape)
-        core = self.config.model.core
+        limit = max_length_of(self.config.model.core)
         needed = QuantizedAutoencoder(self.config.autoencoder, train.shape).numbers + 1
-        if isinstance(core, TransformerConfig) and core.positions == "learned" and core.max_positions < needed:
+        if limit is not None and limit < needed:
             raise UserError(
-                f"model.core.max_positions must be at least {needed}, one more than the codes of a canvas, got "
-                f"{core.max_positions}; or raise autoencoder.downsampling_layers"
+                f"model.core.positions.max_length must be at least {needed}, one more than the codes of a canvas, got "
+                f"{limit}; or raise autoencoder.downsampling_layers"
             )
 
     def learn(self, folder: Path) -> None:
@@ -359,8 +359,7 @@ class TrainedDraw(TrainedRun):
     def _encode(self, texts: Sequence[str], first: int) -> list[list[int]]:
         """Return the ids of each text. Raises UserError for an empty or too long text; warns of unknown words."""
         rows = []
-        core = self.config.model.core
-        limit = core.max_positions if isinstance(core, TransformerConfig) and core.positions == "learned" else None
+        limit = max_length_of(self.config.model.core)
         for number, text in enumerate(texts, start=first):
             ids = self.recipe.tokenizer.encode(text.strip())
             if not ids:

@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import Annotated
 
 from regard.data.config import EventsConfig
-from regard.models.config import DetectorConfig, TransformerConfig
+from regard.models.config import DetectorConfig, NoPositionsConfig, TransformerConfig
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
 from regard.train.config import TrainConfig
@@ -23,7 +23,13 @@ class EventsRunConfig:
     model: DetectorConfig = field(
         default_factory=lambda: DetectorConfig(
             core=TransformerConfig(
-                layers=2, decoder_layers=2, width=128, heads=4, feedforward=256, activation="gelu", positions="none"
+                layers=2,
+                decoder_layers=2,
+                width=128,
+                heads=4,
+                feedforward=256,
+                activation="gelu",
+                positions=NoPositionsConfig(),
             ),
             num_queries=12,
         )

@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import Annotated, Literal
 
 from regard.data.config import ImagesConfig
-from regard.models.config import ClassifierConfig, TransformerConfig
+from regard.models.config import ClassifierConfig, NoPositionsConfig, TransformerConfig
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Range
 from regard.train.config import TrainConfig
@@ -20,7 +20,9 @@ class ImagesRunConfig:
     """Side of the patches in pixels (ViT); a stem of three small convolutions if not given."""
     model: ClassifierConfig = field(
         default_factory=lambda: ClassifierConfig(
-            core=TransformerConfig(layers=3, width=96, heads=4, feedforward=288, activation="gelu", positions="none")
+            core=TransformerConfig(
+                layers=3, width=96, heads=4, feedforward=288, activation="gelu", positions=NoPositionsConfig()
+            )
         )
     )
     """The model. Patches have learned position embeddings, so core.positions is none."""

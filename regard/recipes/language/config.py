@@ -4,7 +4,7 @@ from dataclasses import field
 
 from regard.data.config import TextConfig, TokenizerConfig
 from regard.decode.config import SampleConfig
-from regard.models.config import LanguageModelConfig, TransformerConfig
+from regard.models.config import LanguageModelConfig, max_length_of
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Length
 from regard.train.config import TrainConfig
@@ -47,8 +47,6 @@ class LanguageRunConfig:
     def __post_init__(self) -> None:
         if self.tokenizer.joint:
             raise ValueError("tokenizer.joint must be false: there are no target texts")
-        core = self.model.core
-        if isinstance(core, TransformerConfig) and core.positions == "learned" and core.max_positions < self.context:
-            raise ValueError(
-                f"model.core.max_positions must be at least context={self.context}, got {core.max_positions}"
-            )
+        limit = max_length_of(self.model.core)
+        if limit is not None and limit < self.context:
+            raise ValueError(f"model.core.positions.max_length must be at least context={self.context}, got {limit}")

@@ -3,7 +3,7 @@
 from dataclasses import field
 
 from regard.data.config import TaggedConfig, TokenizerConfig
-from regard.models.config import EncoderConfig, TransformerConfig
+from regard.models.config import EncoderConfig, TransformerConfig, max_length_of
 from regard.settings.declare import settings
 from regard.settings.ranges import FractionBelowOne
 from regard.train.config import TrainConfig
@@ -46,8 +46,6 @@ class TagsRunConfig:
     def __post_init__(self) -> None:
         if self.tokenizer.joint:
             raise ValueError("tokenizer.joint must be false: there are no target texts")
-        core = self.model.core
-        if isinstance(core, TransformerConfig) and core.positions == "learned":
-            most, least = core.max_positions, self.data.max_length
-            if most < least:
-                raise ValueError(f"model.core.max_positions must be at least data.max_length={least}, got {most}")
+        most, least = max_length_of(self.model.core), self.data.max_length
+        if most is not None and most < least:
+            raise ValueError(f"model.core.positions.max_length must be at least data.max_length={least}, got {most}")

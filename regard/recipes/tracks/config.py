@@ -3,7 +3,7 @@
 from dataclasses import field
 
 from regard.data.config import TracksConfig
-from regard.models.config import EncoderConfig, TransformerConfig
+from regard.models.config import EncoderConfig, NoPositionsConfig, TransformerConfig
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch
 from regard.train.config import TrainConfig
@@ -19,7 +19,9 @@ class TracksRunConfig:
     """Pedestrians per batch."""
     model: EncoderConfig = field(
         default_factory=lambda: EncoderConfig(
-            core=TransformerConfig(layers=2, width=64, heads=4, feedforward=128, activation="gelu", positions="none"),
+            core=TransformerConfig(
+                layers=2, width=64, heads=4, feedforward=128, activation="gelu", positions=NoPositionsConfig()
+            ),
             dropout=0.3,
         )
     )

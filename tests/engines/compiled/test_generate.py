@@ -9,16 +9,16 @@ from regard.decode.config import SampleConfig
 from regard.engines.registry import prepare
 from regard.engines.torch import TorchEngine
 from regard.models.build import build_language_model
-from regard.models.config import LanguageModelConfig, TransformerConfig
+from regard.models.config import AlibiConfig, LanguageModelConfig, LearnedConfig, RelativeConfig, TransformerConfig
 from regard.models.model import Model
 
 VOCAB = 50
 SMALL = TransformerConfig(layers=2, width=32, heads=2, feedforward=48, activation="gelu")
 KINDS = {
     "sinusoidal": SMALL,
-    "learned": dataclasses.replace(SMALL, positions="learned", max_positions=24),
-    "alibi": dataclasses.replace(SMALL, positions="alibi", norm="post"),
-    "relative": dataclasses.replace(SMALL, positions="relative"),
+    "learned": dataclasses.replace(SMALL, positions=LearnedConfig(max_length=24)),
+    "alibi": dataclasses.replace(SMALL, positions=AlibiConfig(), norm_order="post"),
+    "relative": dataclasses.replace(SMALL, positions=RelativeConfig()),
     "window": dataclasses.replace(SMALL, window=5, key_heads=1),
 }
 OPTIONS = {"seeds": [4, 5, 6, 7], "banned": [0, 3]}

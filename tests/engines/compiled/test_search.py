@@ -13,7 +13,15 @@ from regard.engines.registry import prepare, refusal_reason
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.models.build import build
-from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import (
+    AlibiConfig,
+    LearnedConfig,
+    ModelConfig,
+    NoPositionsConfig,
+    RecurrentConfig,
+    RelativeConfig,
+    TransformerConfig,
+)
 from regard.models.model import Model
 
 PAD, BOS, EOS, VOCAB = 0, 1, 2, 90
@@ -21,12 +29,12 @@ IDS = {"bos": BOS, "eos": EOS, "pad": PAD}
 SMALL = TransformerConfig(layers=2, width=32, heads=4, feedforward=48)
 KINDS = {
     "pre": SMALL,
-    "post": dataclasses.replace(SMALL, norm="post"),
+    "post": dataclasses.replace(SMALL, norm_order="post"),
     "gelu": dataclasses.replace(SMALL, activation="gelu"),
-    "learned positions": dataclasses.replace(SMALL, positions="learned", max_positions=64),
-    "no positions": dataclasses.replace(SMALL, positions="none"),
-    "alibi": dataclasses.replace(SMALL, positions="alibi"),
-    "relative": dataclasses.replace(SMALL, positions="relative"),
+    "learned positions": dataclasses.replace(SMALL, positions=LearnedConfig(max_length=64)),
+    "no positions": dataclasses.replace(SMALL, positions=NoPositionsConfig()),
+    "alibi": dataclasses.replace(SMALL, positions=AlibiConfig()),
+    "relative": dataclasses.replace(SMALL, positions=RelativeConfig()),
     "shared keys": dataclasses.replace(SMALL, key_heads=2),
     "plain dot": dataclasses.replace(SMALL, score="dot"),
     "window": dataclasses.replace(SMALL, window=3),
@@ -208,7 +216,7 @@ def search_or_error(engine: Engine, sentence: list[int], decode: DecodeConfig) -
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_outputs_longer_than_learned_positions_raise_as_in_torch(beam):
-    model = make_model(dataclasses.replace(SMALL, positions="learned", max_positions=10))
+    model = make_model(dataclasses.replace(SMALL, positions=LearnedConfig(max_length=10)))
     with torch.no_grad():
         model.writes.output_table.weight[EOS] *= 12
     decode, outcomes = DecodeConfig(beam=beam, max_length=30), set()

@@ -40,7 +40,6 @@ from regard.models.config import (
     TransformerConfig,
     max_length_of,
 )
-from regard.settings.tree import variants_of
 from tests.campaigns.campaign import Campaign, Outcome
 
 __all__ = ["CAMPAIGN"]
@@ -48,7 +47,7 @@ __all__ = ["CAMPAIGN"]
 ENGINES = ("compiled", "ctranslate2")
 BANNED = (PAD, BOS)
 CLOSE = 2e-4
-POSITIONS = variants_of(PositionsConfig)
+POSITIONS = {kind.name: kind for kind in get_args(PositionsConfig)}
 """Tolerance of scores, sums of some dozens of float32 log-probabilities of some units each; relative above one."""
 MAY_ALONE = {
     "ctranslate2": r"must hold no PAD|learned positions",

@@ -1,5 +1,7 @@
 """Transformer core: equality with torch's, positions, heads and scores."""
 
+from typing import get_args
+
 import pytest
 import torch
 from torch import nn
@@ -15,10 +17,10 @@ from regard.models.config import (
     paper_base,
 )
 from regard.models.cores.transformer import TransformerCore
-from regard.settings.tree import to_plain, variants_of
+from regard.settings.tree import to_plain
 from tests.helpers import close
 
-POSITIONS = variants_of(PositionsConfig)
+POSITIONS = {kind.name: kind for kind in get_args(PositionsConfig)}
 
 
 def to_torch(core: TransformerCore, config: TransformerConfig) -> nn.Transformer:

@@ -27,13 +27,13 @@ def to_torch(core: TransformerCore, config: TransformerConfig) -> nn.Transformer
     """Return torch's Transformer with the weights of `core`."""
     layer = nn.TransformerEncoderLayer(
         config.width, config.heads, config.feedforward, 0.0, config.activation,
-        batch_first=True, norm_first=config.norm == "pre",
+        batch_first=True, norm_first=config.norm_order == "pre",
     )  # fmt: skip
     final = nn.LayerNorm(config.width)
     torch_model = nn.Transformer(
         config.width, config.heads, config.layers, config.decoder_layers, config.feedforward, 0.0, config.activation,
         custom_encoder=nn.TransformerEncoder(layer, config.layers, final, enable_nested_tensor=False),
-        batch_first=True, norm_first=config.norm == "pre",
+        batch_first=True, norm_first=config.norm_order == "pre",
     ).double()  # fmt: skip
     state = torch_model.state_dict()
     for side, blocks in (("encoder", core.encoder), ("decoder", core.decoder)):
@@ -224,7 +224,7 @@ def test_config_rejects_invalid_heads_and_scores():
     for cap in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(ValueError, match=f"soft_cap must be from 0.001 to .*, got {cap}"):
             TransformerConfig(soft_cap=cap)
-    with pytest.raises(ValueError, match=r"score must be one of scaled-dot, .*got 'hard'"):
+    with pytest.raises(ValueError, match=r"score must be scaled-dot, .*got 'hard'"):
         TransformerCore(TransformerConfig(score="hard"))
 
 

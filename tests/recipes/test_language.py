@@ -64,7 +64,7 @@ def test_other_text_is_scored(run, tmp_path, capsys):
 
 
 def test_context_longer_than_learned_positions_is_refused(tmp_path, capsys):
-    command = f"train language --run {tmp_path / 'run'} --context 99 --model.core.max-positions 98"
+    command = f"train language --run {tmp_path / 'run'} --context 99 --model.core.positions.max-length 98"
     assert main(command.split()) == 2
     assert "positions.max_length must be at least context=99, got 98" in capsys.readouterr().err
 

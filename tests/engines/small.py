@@ -42,6 +42,8 @@ def perturb(model: Any) -> Any:
         core = model.core
         if getattr(core.decoder_norm, "bias", None) is not None:
             core.decoder_norm.bias[0] += 6
+        else:
+            model.writes.inputs.table.weight[:, 0] += 4
         output = model.writes.output_table
         output.weight[[PAD, BOS], 0] -= 6
     return model.eval()

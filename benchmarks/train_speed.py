@@ -31,7 +31,7 @@ from torch import nn
 from torch.nn import functional
 
 from regard.attention.masks import Padded, Unpadded
-from regard.data.batches import EncodedPairs, PairBatch, TokenBatches
+from regard.data.batches import EncodedPairs, PairBatch, TokenBatches, count_target_tokens
 from regard.data.config import TokenizerConfig
 from regard.data.tokenizer import train_tokenizers
 from regard.models.build import build, build_classifier, build_language_model
@@ -199,7 +199,7 @@ def translation(size: str, folder: Path, vocab: int, batches: int) -> Work:
         ),
     }
     matrices = sum(p.numel() for p in models["regard"].parameters() if p.dim() == 2)
-    counts = [batch.num_target_tokens for batch in read]
+    counts = [count_target_tokens(batch) for batch in read]
     return Work(models, read, counts, [3.0 * matrices * count for count in counts])
 
 

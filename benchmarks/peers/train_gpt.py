@@ -20,6 +20,7 @@ from benchmarks.peers.options import Options, Report, parse_options, training_pr
 from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, product_rate, report_ratios, take_turns
 from benchmarks.peers.stepping import Step, our_step, their_step
 from regard.attention.masks import Padded
+from regard.data.batches import Batch
 from regard.data.text.windows import WindowBatch
 from regard.models.build import build_language_model
 from regard.models.config import LanguageModelConfig, LearnedConfig, TransformerConfig
@@ -125,7 +126,7 @@ def main() -> None:
         source = character_batches(options.data, context=SIZES.context, rows=ROWS)
         batches = [next(source) for _ in range(3)]
         name, dropout = options.memory_of[0], float(options.memory_of[1])
-        few = [WindowBatch(Padded(batches[0].target.items[:1, :9], torch.tensor([9])), (0,))]
+        few = [Batch(None, Padded(batches[0].target.items[:1, :9], torch.tensor([9])), (0,))]
         first, work = (lambda: _train(name, dropout, few)), (lambda: _train(name, dropout, batches))
         print(measure_growth(first, work, keep_freed=options.memory == "kept"))
         return

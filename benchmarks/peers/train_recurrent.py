@@ -17,7 +17,7 @@ from benchmarks.peers.options import Options, Report, parse_options, training_pr
 from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, report_ratios, take_turns
 from benchmarks.peers.stepping import Step, our_step, their_step
 from benchmarks.peers.translators import DROPOUT, SMOOTHING
-from regard.data.batches import PairBatch
+from regard.data.batches import PairBatch, count_target_tokens
 from regard.models.build import build
 from regard.models.config import ModelConfig, RecurrentConfig
 from regard.system.allocator import keep_freed_memory
@@ -108,7 +108,7 @@ def compare(options: Options, report: Report, precision: str) -> None:
         f"  {precision}: target tokens/s min, median, max; times of it / ours"
         f"{'; memory growth of a separate process' if alone else ''}"
     )
-    tokens = [float(batch.num_target_tokens) for batch in batches[2:]]
+    tokens = [float(count_target_tokens(batch)) for batch in batches[2:]]
     grown = {name: f" {megabytes:7,.0f} MB" for name, megabytes in alone.items()}
     report_ratios(report, times, tokens, unit="target tokens", extra=lambda name, _: grown.get(name, ""))
 

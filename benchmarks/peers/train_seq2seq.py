@@ -17,7 +17,7 @@ from benchmarks.peers.options import Options, Report, parse_options, training_pr
 from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, product_rate, report_ratios, take_turns
 from benchmarks.peers.stepping import Step, our_step, their_step
 from benchmarks.peers.translators import DROPOUT, PEERS, SIZES, SMOOTHING, flops, peer
-from regard.data.batches import PairBatch
+from regard.data.batches import PairBatch, count_target_tokens
 from regard.models.build import build
 from regard.models.config import ModelConfig
 from regard.system.allocator import keep_freed_memory
@@ -56,7 +56,7 @@ def compare(options: Options, report: Report, size: str, precision: str) -> None
     rate = product_rate(getattr(torch, precision))
     times = take_turns(turns, rounds=rounds, warmup=warmup, report=report)
     rate = max(rate, product_rate(getattr(torch, precision)))
-    tokens = [float(batch.num_target_tokens) for batch in batches[warmup:]]
+    tokens = [float(count_target_tokens(batch)) for batch in batches[warmup:]]
     per_token = sum(flops(SIZES[size], batch) for batch in batches[warmup:]) / sum(tokens)
     alone = {} if options.quick or precision != "float32" else memories(options, size)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.peers.material import VOCAB, inputs_and_targets
-from regard.data.batches import PairBatch
+from regard.data.batches import PairBatch, count_target_tokens
 from regard.models.config import TransformerConfig
 
 __all__ = ["DROPOUT", "PEERS", "SIZES", "SMOOTHING", "flops", "marian", "peer"]
@@ -37,7 +37,7 @@ def flops(config: TransformerConfig, batch: PairBatch) -> float:
     block = 4 * width**2 + 2 * width * inner
     source_weights = layers * (block + 2 * width**2)
     target_weights = layers * (block + 2 * width**2) + VOCAB * width
-    return 6 * (source_weights * int(batch.source.lengths.sum()) + target_weights * batch.num_target_tokens)
+    return 6 * (source_weights * int(batch.source.lengths.sum()) + target_weights * count_target_tokens(batch))
 
 
 def peer(name: str, config: TransformerConfig, attention_dropout: float = DROPOUT) -> tuple[nn.Module, MeanLoss]:

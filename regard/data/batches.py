@@ -11,39 +11,47 @@ The order comes from the raw stream of a PCG64 generator, which NumPy guarantees
 every machine and in every version, so a run can be repeated and resumed anywhere.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.errors import UserError
 
+SourceT = TypeVar("SourceT")
+TargetT = TypeVar("TargetT")
+
 
 @dataclass(frozen=True)
-class PairBatch:
-    """Batch of source and target token ids, padded with 0.
+class Batch(Generic[SourceT, TargetT]):
+    """Batch of examples: inputs, targets, and the example of each row.
 
-    `source.items` (rows, source) ends in EOS; `target.items` (rows, target) is BOS w1 .. wn EOS; both int64,
-    with the special tokens counted in `lengths`. `indices` holds the example of each row.
+    Each of both is a tensor, `Padded`, another value with a method `to`, or None.
     """
 
-    source: Padded
-    target: Padded
+    source: SourceT
+    target: TargetT
     indices: tuple[int, ...]
 
-    def to(self, device: torch.device | str) -> "PairBatch":
+    def to(self, device: torch.device | str) -> "Batch[SourceT, TargetT]":
         """Copy the batch to a device."""
-        return PairBatch(self.source.to(device), self.target.to(device), self.indices)
+        return Batch(_move(self.source, device), _move(self.target, device), self.indices)
 
-    @property
-    def num_target_tokens(self) -> int:
-        """Number of tokens to predict: every target token except BOS."""
-        return int(self.target.lengths.sum()) - len(self.indices)
+
+PairBatch = Batch[Padded, Padded]
+"""Token ids of pairs, padded with 0: sources (rows, source) end in EOS; targets (rows, target) are BOS w1 .. wn EOS."""
+
+
+def count_target_tokens(batch: PairBatch) -> int:
+    """Return the number of tokens to predict: every target token except BOS."""
+    return int(batch.target.lengths.sum()) - len(batch.indices)
 
 
 class PairBatches(Protocol):
@@ -172,7 +180,30 @@ class TokenBatches:
         index = np.asarray(indices, dtype=np.int64).reshape(-1)
         source = _pad(encoded.sources, index, before=(), after=(EOS,))
         target = _pad(encoded.targets, index, before=(BOS,), after=(EOS,))
-        return PairBatch(source, target, tuple(index.tolist()))
+        return Batch(source, target, tuple(index.tolist()))
+
+
+class BatchesByCount(ABC):
+    """Batches of `rows` examples each, shuffled in each epoch, or in their order (is_fixed)."""
+
+    def __init__(self, *, rows: int, seed: int, is_fixed: bool = False) -> None:
+        self.rows, self.seed, self.is_fixed = rows, seed, is_fixed
+
+    @abstractmethod
+    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
+        """Return the examples of an epoch in order, with random numbers that are drawn before the shuffle's."""
+
+    def plan(self, epoch: int) -> list[tuple[int, ...]]:
+        """Return the indices of each batch, a pure function of (seed, epoch)."""
+        draw = generator(self.seed, epoch)
+        order = self.examples(epoch, draw)
+        order = order if self.is_fixed else draw.permutation(order)
+        return [tuple(order[i : i + self.rows].tolist()) for i in range(0, len(order), self.rows)]
+
+
+def generator(*numbers: int) -> np.random.Generator:
+    """Return a generator of random numbers for a seed and other numbers, such as an epoch and an example."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(numbers)))
 
 
 def plan_batches(
@@ -273,3 +304,9 @@ def _pad(ragged: Ragged, index: NDArray[np.int64], *, before: tuple[int, ...], a
     for i, token in enumerate(after):
         items[np.arange(len(index)), counts + len(before) + i] = token
     return Padded(torch.from_numpy(items), torch.from_numpy(lengths))
+
+
+def _move(part: Any, device: torch.device | str) -> Any:
+    if isinstance(part, Tensor):
+        return part.to(device, non_blocking=True)
+    return part if part is None else part.to(device)

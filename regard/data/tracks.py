@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention.masks import Padded
+from regard.data.batches import Batch, BatchesByCount
 from regard.data.config import TracksConfig
 from regard.data.track_files import Frames, read_frames, sort_ids
 from regard.errors import UserError
@@ -118,35 +119,23 @@ def to_agent_frames(
     return history, counts, np.array(future), np.array(rotations)
 
 
-@dataclass(frozen=True)
-class TrackBatch:
-    """Batch of observed and future positions in agent-centric frames, in meters."""
-
-    source: Padded
-    """(rows, agents, observed, 2), the ego agent first."""
-    target: Tensor
-    """(rows, predicted, 2)"""
-    indices: tuple[int, ...]
-
-    def to(self, device: torch.device | str) -> "TrackBatch":
-        """Copy the batch to a device."""
-        return TrackBatch(self.source.to(device), self.target.to(device, non_blocking=True), self.indices)
+TrackBatch = Batch[Padded, Tensor]
+"""Observed (rows, agents, observed, 2), the ego agent first, and future positions (rows, predicted, 2), in meters."""
 
 
-class TrackBatches:
+class TrackBatches(BatchesByCount):
     """Batches of agents, in order, or (augment) shuffled in each epoch, and mirrored and scaled at random."""
 
     def __init__(self, windows: TrackWindows, config: TracksConfig, *, rows: int, seed: int, augment: bool = False):
-        self.config, self.rows, self.seed, self.augment = config, rows, seed, augment
+        super().__init__(rows=rows, seed=seed, is_fixed=not augment)
+        self.config, self.augment = config, augment
         agents = range(len(windows))
         frames = to_agent_frames(windows, agents, observed=config.observed, neighbors=config.neighbors)
         self.history, self.counts, self.future = (torch.from_numpy(part) for part in frames[:3])
 
-    def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        """Return the indices of each batch, a pure function of (seed, epoch)."""
-        draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch))))
-        order = draw.permutation(len(self.counts)) if self.augment else np.arange(len(self.counts))
-        return [tuple(order[i : i + self.rows].tolist()) for i in range(0, len(order), self.rows)]
+    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
+        """Return the indices of the examples."""
+        return np.arange(len(self.counts))
 
     def collate(self, epoch: int, indices: Sequence[int]) -> TrackBatch:
         """Return the tensors of the given agents."""
@@ -158,7 +147,7 @@ class TrackBatches:
             scale = torch.tensor([0.8 + 0.5 * float(draw[1] % 1024) / 1024 for draw in draws])
             factor = sign * scale[:, None]
             history, future = history * factor[:, None, None], future * factor[:, None]
-        return TrackBatch(Padded(history[:, : int(counts.max())], counts), future, tuple(indices))
+        return Batch(Padded(history[:, : int(counts.max())], counts), future, tuple(indices))
 
 
 def _simulate(draw: np.random.Generator, num_agents: int, length: int) -> NDArray[np.float64]:

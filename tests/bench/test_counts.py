@@ -9,7 +9,7 @@ from regard.bench.inference import count_reads
 from regard.bench.machine import merge_best, peak_gflops
 from regard.bench.timing import Times, percentile, time_calls
 from regard.bench.training import count_positions
-from regard.data.text.windows import WindowBatch
+from regard.data.batches import Batch
 
 CPU = torch.device("cpu")
 
@@ -88,7 +88,7 @@ def test_positions_of_a_batch_are_counted_without_and_with_padding() -> None:
     padded = Padded(torch.zeros(2, 5, dtype=torch.int64), torch.tensor([5, 2]))
     assert count_positions(padded) == (7, 10)
     windows = Padded(torch.tensor([[1, 2, 3], [4, 5, 0]]), torch.tensor([3, 2]))
-    assert count_positions(WindowBatch(windows, (0, 1))) == (5, 6)
+    assert count_positions(Batch(None, windows, (0, 1))) == (5, 6)
     assert count_positions(torch.zeros(3, 4)) == (0, 0)
 
 

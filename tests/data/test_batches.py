@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.batches import EncodedPairs, Ragged, TokenBatches, fill_ratio, pad, plan_batches
+from regard.data.batches import EncodedPairs, Ragged, TokenBatches, count_target_tokens, fill_ratio, pad, plan_batches
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.errors import UserError
 
@@ -136,13 +136,13 @@ def test_collate_holds_exactly_the_pairs(sequences, data):
         assert side.items.dtype == side.lengths.dtype == torch.int64
         assert side.items.tolist() == [row + [PAD] * (width - len(row)) for row in rows]
         assert side.lengths.tolist() == [len(row) for row in rows]
-    assert batch.num_target_tokens == sum(len(targets[index]) + 1 for index in indices)
+    assert count_target_tokens(batch) == sum(len(targets[index]) + 1 for index in indices)
 
 
 def test_collate_of_no_rows_has_widths_of_one_and_two():
     batch = TokenBatches(some_pairs(3), batch_tokens=100, seed=0).collate(0, ())
     assert (batch.source.items.shape, batch.target.items.shape) == ((0, 1), (0, 2))
-    assert (batch.num_target_tokens, batch.indices) == (0, ())
+    assert (count_target_tokens(batch), batch.indices) == (0, ())
 
 
 def test_batches_keep_the_budget_in_their_tensors():
@@ -158,7 +158,7 @@ def test_any_part_of_a_planned_batch_can_be_collated():
     batches = TokenBatches(some_pairs(40), batch_tokens=300, seed=2)
     indices = batches.plan(1)[0]
     full_batch, parts = batches.collate(1, indices), [batches.collate(1, indices[rank::3]) for rank in range(3)]
-    assert sum(part.num_target_tokens for part in parts) == full_batch.num_target_tokens
+    assert sum(count_target_tokens(part) for part in parts) == count_target_tokens(full_batch)
     row = full_batch.target.items[4, : full_batch.target.lengths[4]]
     assert torch.equal(parts[1].target.items[1, : parts[1].target.lengths[1]], row)
 

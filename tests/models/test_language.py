@@ -6,8 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.attention.masks import Unpadded
-from regard.data.batches import pad
-from regard.data.text.windows import WindowBatch
+from regard.data.batches import Batch, pad
 from regard.models.build import build_language_model
 from regard.models.config import (
     LanguageModelConfig,
@@ -64,7 +63,7 @@ def test_no_token_depends_on_a_later_one(model):
 
 
 def test_loss_is_the_sum_over_known_next_tokens(model):
-    batch = WindowBatch(pad([[1, 2, 3, 4], [5, 6]]), (0, 4))
+    batch = Batch(None, pad([[1, 2, 3, 4], [5, 6]]), (0, 4))
     loss = model.loss(batch)
     log_p = model(target=batch.target).log_softmax(-1)
     expected = -(log_p[0, 0, 2] + log_p[0, 1, 3] + log_p[0, 2, 4] + log_p[1, 0, 6])
@@ -73,7 +72,7 @@ def test_loss_is_the_sum_over_known_next_tokens(model):
 
 
 def test_every_parameter_has_a_gradient_and_there_is_no_source(model):
-    model.loss(WindowBatch(Unpadded.of(torch.randint(9, (2, 15))), (0, 1))).total.backward()
+    model.loss(Batch(None, Unpadded.of(torch.randint(9, (2, 15))), (0, 1))).total.backward()
     # Softmax ignores what all keys add to all scores of a query.
     names = {name for name, _ in model.named_parameters() if name.endswith("attention.key.bias")}
     assert without_gradient(model) == names

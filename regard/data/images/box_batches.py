@@ -5,7 +5,6 @@ it; a box of which less than a third stays inside the image is dropped.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from regard.data.batches import Batch, BatchesByCount, generator
 from regard.data.elements import LabeledRegions
 from regard.data.images.boxes import BoxDataset
 from regard.data.text.labels import Labels
@@ -21,19 +21,6 @@ from regard.errors import UserError
 _GRAY = 128
 _CACHE_BYTES = 2 << 30
 _LEAST_VISIBLE = 1 / 3
-
-
-@dataclass(frozen=True)
-class BoxBatch:
-    """Images (rows, 3, height, width) within [0, 1] and their boxes: center and size relative to the image."""
-
-    source: Tensor
-    target: LabeledRegions
-    indices: tuple[int, ...]
-
-    def to(self, device: torch.device | str) -> "BoxBatch":
-        """Copy the batch to a device."""
-        return BoxBatch(self.source.to(device, non_blocking=True), self.target.to(device), self.indices)
 
 
 def resize_and_pad(image: Image.Image, width: int, height: int) -> tuple[NDArray[np.uint8], float]:
@@ -45,7 +32,11 @@ def resize_and_pad(image: Image.Image, width: int, height: int) -> tuple[NDArray
     return array, scale
 
 
-class BoxBatches:
+BoxBatch = Batch[Tensor, LabeledRegions]
+"""Images (rows, 3, height, width) within [0, 1] and their boxes: center and size relative to the image."""
+
+
+class BoxBatches(BatchesByCount):
     """Batches of images, shuffled in each epoch, or in the order of the data set (is_fixed).
 
     Raises: UserError naming the image that has a label not in `labels`.
@@ -63,7 +54,8 @@ class BoxBatches:
         is_fixed: bool = False,
         augment: bool = False,
     ):
-        self.data, self.rows, self.seed, self.is_fixed, self.augment = data, rows, seed, is_fixed, augment
+        super().__init__(rows=rows, seed=seed, is_fixed=is_fixed)
+        self.data, self.augment = data, augment
         self.width, self.height = width, height
         known = {name: number for number, name in enumerate(labels.names)}
         for item in data.items:
@@ -76,11 +68,9 @@ class BoxBatches:
         self.classes = [np.array([known[label] for label in item.labels], np.int64) for item in data.items]
         self._cache: dict[int, tuple[NDArray[np.uint8], float]] = {}
 
-    def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        """Return the indices of each batch, a pure function of (seed, epoch)."""
-        draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch))))
-        order = np.arange(len(self.data)) if self.is_fixed else draw.permutation(len(self.data))
-        return [tuple(order[i : i + self.rows].tolist()) for i in range(0, len(order), self.rows)]
+    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
+        """Return the indices of the examples."""
+        return np.arange(len(self.data))
 
     def collate(self, epoch: int, indices: Sequence[int]) -> BoxBatch:
         """Return the tensors of the given images."""
@@ -89,14 +79,14 @@ class BoxBatches:
             image, scale = self._image(i)
             boxes, labels = self.data.items[i].boxes * scale, self.classes[i]
             if self.augment:
-                draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch, i))))
+                draw = generator(self.seed, epoch, i)
                 image, boxes, labels = _augment(image, boxes, labels, draw)
             images.append(image)
             classes.append(labels)
             sides = np.array([self.width, self.height])
             regions.append(np.concatenate(((boxes[:, :2] + boxes[:, 2:] / 2) / sides, boxes[:, 2:] / sides), -1))
         source = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().float() / 255
-        return BoxBatch(source, LabeledRegions.from_rows(classes, regions, 2), tuple(indices))
+        return Batch(source, LabeledRegions.from_rows(classes, regions, 2), tuple(indices))
 
     def scale(self, i: int) -> float:
         """Return the factor by which image i is scaled to the input size of the model."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.bad_rows import BadRows
+from regard.data.batches import Batch, BatchesByCount, generator
 from regard.data.config import EventsConfig
 from regard.data.elements import LabeledRegions
 from regard.data.sample_store import SampleStore
@@ -131,20 +132,11 @@ def segment_starts(samples: int, length: int) -> list[int]:
     return [*range(0, samples - length, length // 2), samples - length]
 
 
-@dataclass(frozen=True)
-class EventBatch:
-    """Sounds (rows, samples) within [-1, 1] and their events: center and duration relative to the length."""
-
-    source: Tensor
-    target: LabeledRegions
-    indices: tuple[int, ...]
-
-    def to(self, device: torch.device | str) -> "EventBatch":
-        """Copy the batch to a device."""
-        return EventBatch(self.source.to(device, non_blocking=True), self.target.to(device), self.indices)
+EventBatch = Batch[Tensor, LabeledRegions]
+"""Sounds (rows, samples) within [-1, 1] and their events: center and duration relative to the length."""
 
 
-class EventBatches:
+class EventBatches(BatchesByCount):
     """Batches of sounds, shuffled in each epoch, or in the order of the data set (is_fixed).
 
     Raises: UserError naming a label that is not in `labels`.
@@ -165,23 +157,19 @@ class EventBatches:
         if unknown:
             known = ", ".join(labels.names[:20])
             raise UserError(f"{sounds.origin}: label {unknown[0]!r} does not occur in the training sounds ({known}).")
-        self.sounds, self.config, self.rows, self.seed, self.is_fixed = sounds, config, rows, seed, is_fixed
-        self.augment = augment
+        super().__init__(rows=rows, seed=seed, is_fixed=is_fixed)
+        self.sounds, self.config, self.augment = sounds, config, augment
         self.numbers = {name: number for number, name in enumerate(labels.names)}
 
-    def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        """Return the indices of each batch, a pure function of (seed, epoch)."""
-        draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch))))
-        order = np.arange(len(self.sounds)) if self.is_fixed else draw.permutation(len(self.sounds))
-        return [tuple(order[i : i + self.rows].tolist()) for i in range(0, len(order), self.rows)]
+    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
+        """Return the indices of the examples."""
+        return np.arange(len(self.sounds))
 
     def collate(self, epoch: int, indices: Sequence[int]) -> EventBatch:
         """Return the tensors of the given sounds."""
         segments = [self.sounds.load(i) for i in indices]
         if self.augment:
-            draws = [
-                np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch, i)))) for i in indices
-            ]
+            draws = [generator(self.seed, epoch, i) for i in indices]
             seconds = self.config.seconds
             segments = [
                 augment_sound(*segment, draw, seconds=seconds) for segment, draw in zip(segments, draws, strict=True)
@@ -193,7 +181,7 @@ class EventBatches:
             for _, events in segments
         ]
         source = torch.from_numpy(np.stack([samples for samples, _ in segments])).float() / 32768
-        return EventBatch(source, LabeledRegions.from_rows(classes, regions, 1), tuple(indices))
+        return Batch(source, LabeledRegions.from_rows(classes, regions, 1), tuple(indices))
 
 
 def augment_sound(

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from regard.attention.masks import Padded
 from regard.data.bad_rows import with_hint
-from regard.data.batches import Ragged, pad, plan_batches
+from regard.data.batches import Batch, Ragged, pad, plan_batches
 from regard.data.config import LabeledConfig, OnBad
 from regard.data.text.label_normalizer import LabelNormalizer
 from regard.data.text.pairs import Pairs, read_pairs
@@ -103,17 +103,25 @@ class Labels:
         return cls(tuple(names))
 
 
-@dataclass(frozen=True)
-class LabeledBatch:
-    """Batch of texts (token ids, padded with 0) and their targets: class indices, or other targets."""
+class TextsWithRatios(NamedTuple):
+    """Texts, with the naive-Bayes log-count ratios of each of their tokens."""
 
-    source: "Padded | TextsWithRatios"
-    target: Tensor
-    indices: tuple[int, ...]
+    text: Padded
+    ratios: Float[Tensor, "batch time kinds classes"]
+    """Log-count ratios, 0 for padding."""
 
-    def to(self, device: torch.device | str) -> "LabeledBatch":
-        """Copy the batch to a device."""
-        return LabeledBatch(self.source.to(device), self.target.to(device, non_blocking=True), self.indices)
+    def to(self, device: torch.device | str) -> "TextsWithRatios":
+        """Copy the tensors to a device."""
+        return TextsWithRatios(self.text.to(device), self.ratios.to(device, non_blocking=True))
+
+
+LabeledBatch = Batch[Padded | TextsWithRatios, Tensor]
+"""Texts (token ids, padded with 0) and their targets: class indices, or other targets."""
+
+
+def attach_ratios(source: Padded, ratios: Sequence[np.ndarray]) -> TextsWithRatios:
+    """Pad the log-count ratios of the tokens of each text, and combine them with the texts."""
+    return TextsWithRatios(source, pad_sequence([torch.from_numpy(rows) for rows in ratios], batch_first=True))
 
 
 class LabeledBatches:
@@ -152,25 +160,8 @@ class LabeledBatches:
         target = torch.from_numpy(self.labels[list(indices)])
         source = pad([row.tolist() for row in rows])
         if self.ratios is not None:
-            return LabeledBatch(attach_ratios(source, [self.ratios[i] for i in indices]), target, tuple(indices))
-        return LabeledBatch(source, target, tuple(indices))
-
-
-class TextsWithRatios(NamedTuple):
-    """Texts, with the naive-Bayes log-count ratios of each of their tokens."""
-
-    text: Padded
-    ratios: Float[Tensor, "batch time kinds classes"]
-    """Log-count ratios, 0 for padding."""
-
-    def to(self, device: torch.device | str) -> "TextsWithRatios":
-        """Copy the tensors to a device."""
-        return TextsWithRatios(self.text.to(device), self.ratios.to(device, non_blocking=True))
-
-
-def attach_ratios(source: Padded, ratios: Sequence[np.ndarray]) -> TextsWithRatios:
-    """Pad the log-count ratios of the tokens of each text, and combine them with the texts."""
-    return TextsWithRatios(source, pad_sequence([torch.from_numpy(rows) for rows in ratios], batch_first=True))
+            return Batch(attach_ratios(source, [self.ratios[i] for i in indices]), target, tuple(indices))
+        return Batch(source, target, tuple(indices))
 
 
 def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:

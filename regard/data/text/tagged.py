@@ -21,7 +21,7 @@ from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.data.bad_rows import BadRow, BadRows
-from regard.data.batches import Ragged, pad, plan_batches
+from regard.data.batches import Batch, Ragged, pad, plan_batches
 from regard.data.config import TaggedConfig
 from regard.data.text.label_normalizer import LabelNormalizer
 from regard.data.text.lines import read_lines
@@ -98,17 +98,8 @@ def encode_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int],
     return ids, first
 
 
-@dataclass(frozen=True)
-class TaggedBatch:
-    """Batch of sentences (token ids, padded with 0) and the tag of each token, -1 for none."""
-
-    source: Padded
-    target: Tensor
-    indices: tuple[int, ...]
-
-    def to(self, device: torch.device | str) -> "TaggedBatch":
-        """Copy the batch to a device."""
-        return TaggedBatch(self.source.to(device), self.target.to(device, non_blocking=True), self.indices)
+TaggedBatch = Batch[Padded, Tensor]
+"""Sentences (token ids, padded with 0) and the tag of each token, -1 for none."""
 
 
 class TaggedBatches:
@@ -149,7 +140,7 @@ class TaggedBatches:
         for row, i in enumerate(indices):
             tags = torch.from_numpy(self.tags[i].astype(np.int64))
             target[row, : len(tags)] = tags
-        return TaggedBatch(source, target, tuple(indices))
+        return Batch(source, target, tuple(indices))
 
 
 def _split_sentences(lines: Sequence[tuple[int, bytes]]) -> list[tuple[int, list[bytes]]]:

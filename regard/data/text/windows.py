@@ -6,15 +6,13 @@ Every token is predicted once per epoch, from up to c preceding tokens; each epo
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from regard.attention.masks import Padded
-from regard.data.batches import pad
+from regard.data.batches import Batch, BatchesByCount, pad
 from regard.data.text.lines import describe_decode_error, read_lines
 from regard.errors import UserError
 
@@ -22,21 +20,14 @@ _BLOCK = 1 << 20
 _MOST_LINE = 10_000_000
 
 
-@dataclass(frozen=True)
-class WindowBatch:
-    """Batch of windows of consecutive tokens, for a model without a source."""
+WindowBatch = Batch[None, Padded]
+"""Windows of consecutive tokens, for a model without a source.
 
-    target: Padded
-    """(rows, time + 1), padded with 0: the first token is input only, the others are predicted."""
-    indices: tuple[int, ...]
-    source: None = None
-
-    def to(self, device: torch.device | str) -> "WindowBatch":
-        """Copy the batch to a device."""
-        return WindowBatch(self.target.to(device), self.indices)
+The target (rows, time + 1) is padded with 0: the first token is input only, the others are predicted.
+"""
 
 
-class WindowBatches:
+class WindowBatches(BatchesByCount):
     """Batches of `rows` windows with `context` predicted tokens each.
 
     is_fixed: windows are in order from the start of the text, for evaluation; else shifted and shuffled in each epoch.
@@ -55,23 +46,20 @@ class WindowBatches:
     ):
         if len(ids) < 2:  # one input, one prediction
             raise UserError(f"{origin}: a text must have at least two tokens, got {len(ids)}.")
-        self.ids, self.context, self.rows, self.seed, self.is_fixed = ids, context, rows, seed, is_fixed
+        super().__init__(rows=rows, seed=seed, is_fixed=is_fixed)
+        self.ids, self.context = ids, context
 
-    def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        """Return the positions of the first tokens of the windows of each batch, a pure function of (seed, epoch)."""
+    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
+        """Return the positions of the first tokens of the windows of an epoch."""
         if self.is_fixed:
-            starts = np.arange(0, len(self.ids) - 1, self.context)
-        else:
-            draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch))))
-            most = min(self.context, max(1, len(self.ids) - 1 - self.context))
-            starts = np.arange(int(draw.integers(most)), max(1, len(self.ids) - self.context), self.context)
-            starts = draw.permutation(starts)
-        return [tuple(starts[i : i + self.rows].tolist()) for i in range(0, len(starts), self.rows)]
+            return np.arange(0, len(self.ids) - 1, self.context)
+        most = min(self.context, max(1, len(self.ids) - 1 - self.context))
+        return np.arange(int(draw.integers(most)), max(1, len(self.ids) - self.context), self.context)
 
     def collate(self, epoch: int, indices: Sequence[int]) -> WindowBatch:
         """Return the windows that begin at the given positions."""
         windows = [self.ids[start : start + self.context + 1].tolist() for start in indices]
-        return WindowBatch(pad(windows), tuple(indices))
+        return Batch(None, pad(windows), tuple(indices))
 
 
 def read_text(path: str | Path) -> str:

@@ -1,43 +1,30 @@
 """Batches of images with their targets."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.data.batches import Batch, BatchesByCount
 
-@dataclass(frozen=True)
-class ImageBatch:
-    """Images with values in [0, 1], and their targets: class indices, multi-hot rows or numbers."""
-
-    source: Tensor
-    """(rows, channels, height, width)"""
-    target: Tensor
-    indices: tuple[int, ...]
-
-    def to(self, device: torch.device | str) -> "ImageBatch":
-        """Return the batch on a device."""
-        source, target = (tensor.to(device, non_blocking=True) for tensor in (self.source, self.target))
-        return ImageBatch(source, target, self.indices)
+ImageBatch = Batch[Tensor, Tensor]
+"""Images (rows, channels, height, width) with values in [0, 1]; class indices, multi-hot rows or numbers."""
 
 
-class ImageBatches:
+class ImageBatches(BatchesByCount):
     """Batches of images, shuffled and augmented differently in each epoch."""
 
     def __init__(
         self, pixels: np.ndarray, labels: Sequence[int] | np.ndarray, *, size: int, seed: int, augment: str = "none"
     ):
-        self.pixels, self.labels = pixels, np.asarray(labels)
-        self.size, self.seed, self.augment = size, seed, augment
+        super().__init__(rows=size, seed=seed)
+        self.pixels, self.labels, self.augment = pixels, np.asarray(labels), augment
 
-    def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        """Return the rows of each batch, a pure function of (seed, epoch)."""
-        order = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch)))).permutation(
-            len(self.labels)
-        )
-        return [tuple(order[i : i + self.size].tolist()) for i in range(0, len(order), self.size)]
+    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
+        """Return the indices of the examples."""
+        return np.arange(len(self.labels))
 
     def collate(self, epoch: int, indices: Sequence[int]) -> ImageBatch:
         """Return the tensors of these rows."""
@@ -45,7 +32,7 @@ class ImageBatches:
         if self.augment != "none":
             rows = np.stack([self._augment(row, epoch, i) for row, i in zip(rows, indices, strict=True)])
         target = torch.from_numpy(self.labels[list(indices)])
-        return ImageBatch(torch.from_numpy(rows).float() / 255, target, tuple(indices))
+        return Batch(torch.from_numpy(rows).float() / 255, target, tuple(indices))
 
     def _augment(self, image: np.ndarray, epoch: int, index: int) -> np.ndarray:
         """Return the image shifted by up to an eighth of its sides with zero padding, and possibly flipped."""

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.data.batches import Batch, BatchesByCount
 from regard.data.embedded.scenes import NOTHING, CanvasDataset, SceneDataset, split_cells
 from regard.data.images.dataset import image_shape
 from regard.errors import UserError
@@ -44,22 +45,21 @@ _AUTOENCODER, _CLASSIFIER = "autoencoder", "classifier"
 _CLASSIFIER_LR, _CLASSIFIER_BATCH, _NOISE = 2e-3, 128, 12
 
 
-class CanvasBatches:
+class CanvasBatches(BatchesByCount):
     """Batches of canvases for an autoencoder, shuffled in each epoch."""
 
     def __init__(self, drawings: CanvasDataset, *, size: int, seed: int):
-        self.drawings, self.size, self.seed = drawings, size, seed
+        super().__init__(rows=size, seed=seed)
+        self.drawings = drawings
 
-    def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        """Return the canvases of each batch, a pure function of (seed, epoch)."""
-        order = np.array(self.drawings.epoch(epoch))
-        np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.seed, epoch)))).shuffle(order)
-        return [tuple(order[i : i + self.size].tolist()) for i in range(0, len(order), self.size)]
+    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
+        """Return the canvases of an epoch."""
+        return np.array(self.drawings.epoch(epoch))
 
     def collate(self, epoch: int, indices: Sequence[int]) -> ImageBatch:
         """Return their pixels in [0, 1]."""
         pixels = np.stack([self.drawings.canvas(i) for i in indices])
-        return ImageBatch(torch.from_numpy(pixels).float() / 255, torch.zeros(len(indices)), tuple(indices))
+        return Batch(torch.from_numpy(pixels).float() / 255, torch.zeros(len(indices)), tuple(indices))
 
 
 @torch.no_grad()

@@ -25,6 +25,7 @@ from regard.look.capture_file import open_capture, save_capture
 from regard.look.figures.output import check_path
 from regard.look.maps import GRADIENT, AttentionMap, SampleMaps
 from regard.look.measures import GradientCall, multiply_by_gradients
+from regard.look.page import page
 from regard.look.recording import Recording
 from regard.look.resolve import resolve
 from regard.trace import Trace
@@ -162,9 +163,8 @@ class Capture(Sequence[SampleMaps]):
         check_path(path, overwrite, (".html", ".safetensors"))
         match path.suffix.lower():
             case ".html":
-                importlib.import_module("regard.look.page.page").write(
-                    path, [self] if compare is None else [self, compare]
-                )
+                captures = [self] if compare is None else [self, compare]
+                page.write(path, [page.PageSamples(one.title, one.model, one.samples) for one in captures])
             case ".safetensors":
                 save_capture(path, self.title, self.model, self.samples, dtype=dtype)
             case _:
@@ -173,14 +173,15 @@ class Capture(Sequence[SampleMaps]):
 
     def plot(self, path: str | Path, **options: Any) -> Path:
         """Plot one sample; see regard.look.figures.draw.draw for the options."""
-        return importlib.import_module("regard.look.figures.draw").draw(self, Path(path), **options)
+        draw = importlib.import_module("regard.look.figures.draw").draw  # imports matplotlib, which is slow
+        return draw(self.samples, Path(path), **options)
 
     def _repr_html_(self) -> str:
         """Return the viewer in an iframe, for notebooks."""
         if self._is_empty():
             return f"<p>{html.escape(repr(self))}</p>"
-        page = importlib.import_module("regard.look.page.page").text([self])
-        source = html.escape(page, quote=True)
+        text = page.text([page.PageSamples(self.title, self.model, self.samples)])
+        source = html.escape(text, quote=True)
         style = f"width: 100%; height: {_NOTEBOOK_HEIGHT}px; border: 0"
         return f'<iframe srcdoc="{source}" sandbox="allow-scripts" style="{style}" title="regard"></iframe>'
 

@@ -15,6 +15,10 @@ from tests.look.pages import chunk, numbers, page_of
 from tests.look.small import SENTENCES, capture_search, small
 
 
+def text_of(capture) -> str:
+    return page.text([page.PageSamples(capture.title, capture.model, capture.samples)])
+
+
 def map_of(weights: torch.Tensor, sample: Sample, key: str = "a") -> AttentionMap:
     heads = tuple(f"head {number + 1}" for number in range(len(weights)))
     return AttentionMap(
@@ -70,7 +74,7 @@ def test_labels_cannot_leave_their_script(tmp_path):
 
 
 def test_the_page_needs_no_network():
-    text = page.text([capture_of(torch.eye(3)[None])])
+    text = text_of(capture_of(torch.eye(3)[None]))
     assert "Content-Security-Policy" in text
     assert "default-src 'none'" in text
     assert not [word for word in ("http://", "https://", 'src="//') if word in text.replace("http://www.w3.org/", "")]
@@ -142,14 +146,14 @@ def test_capture_without_reads_is_refused(tmp_path):
 
 def test_samples_beyond_the_limit_are_counted(monkeypatch):
     monkeypatch.setattr(page, "MAX_SAMPLES", 2)
-    content, _ = page_of(page.text([capture_search(small(), SENTENCES)]))
+    content, _ = page_of(text_of(capture_search(small(), SENTENCES)))
     assert len(content["captures"][0]["samples"]) == 2
     assert content["note"] == "2 more samples are not shown."
 
 
 def test_nan_is_refused_in_json():
     capture = capture_of(torch.full((1, 2, 2), float("nan")))
-    content, chunks = page_of(page.text([capture]))  # chunks may contain NaN
+    content, chunks = page_of(text_of(capture))  # chunks may contain NaN
     read = content["captures"][0]["samples"][0]["reads"][0]
     assert np.isnan(numbers(chunks, read["weights"], (1, 2, 2))).all()
     assert read["summaries"]["entropy"] == [None]

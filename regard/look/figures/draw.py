@@ -13,7 +13,7 @@ By default the read nearest to the output is plotted: chain, pooling, cross, rec
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,6 @@ from regard.look.figures.results import plot_boxes, plot_events, plot_tracks
 from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.sample import Axis, Image, Plane, Sound
 
-if TYPE_CHECKING:
-    from regard.look.capture import Capture
-
-
 ViewName = Literal["alignment", "chain", "heat", "boxes", "events", "tracks"]
 VIEWS: tuple[ViewName, ...] = ("alignment", "chain", "heat", "boxes", "events", "tracks")
 
@@ -39,7 +35,7 @@ PictureT = TypeVar("PictureT", Image, Sound, Plane)
 
 
 def draw(
-    capture: "Capture",
+    samples: Sequence[SampleMaps],
     path: Path,
     *,
     sample: int = 0,
@@ -50,6 +46,7 @@ def draw(
 ) -> Path:
     """Plot one sample of a capture to a .png, .svg or .pdf file.
 
+    samples: of a capture.
     sample: index of the sample.
     view:   one of VIEWS; by default the one that fits.
     kind:   kind of the reads to plot (regard.layers.read); by default those nearest to the output.
@@ -57,16 +54,16 @@ def draw(
     Raises: UserError for another suffix, an existing file (unless overwrite), or if the sample, view, read or layer
             does not exist; ValueError if nothing was recorded.
     """
-    if not 0 <= sample < len(capture):
-        raise UserError(f"sample must be between 0 and {len(capture) - 1}, got {sample}")
-    sample_maps: SampleMaps = capture[sample]
+    if not 0 <= sample < len(samples):
+        raise UserError(f"sample must be between 0 and {len(samples) - 1}, got {sample}")
+    sample_maps = samples[sample]
     view_name = view or _default_view(sample_maps, kind)
     drawings: dict[str, Callable[[], Path]] = {
         "alignment": lambda: _alignment(sample_maps, path, kind, layer, overwrite=overwrite),
         "chain": lambda: _chain(sample_maps, path, layer, overwrite=overwrite),
         "heat": lambda: _heat(sample_maps, path, kind, layer, overwrite=overwrite),
         "boxes": lambda: _boxes(sample_maps, path, overwrite=overwrite),
-        "events": lambda: _events(capture, sample, path, overwrite=overwrite),
+        "events": lambda: _events(samples, sample, path, overwrite=overwrite),
         "tracks": lambda: _tracks(sample_maps, path, kind, layer, overwrite=overwrite),
     }
     if view_name not in drawings:
@@ -186,15 +183,15 @@ def _boxes(sample_maps: SampleMaps, path: Path, *, overwrite: bool) -> Path:
     return plot_boxes(pixels, boxes, path, title=sample_maps.sample.title, overwrite=overwrite)
 
 
-def _events(capture: "Capture", sample: int, path: Path, *, overwrite: bool) -> Path:
+def _events(samples: Sequence[SampleMaps], sample: int, path: Path, *, overwrite: bool) -> Path:
     """Plot a whole sound, whose chunks are consecutive samples."""
     first = last = sample
-    while _begin(capture, first) > 0 and first > 0:
+    while _begin(samples, first) > 0 and first > 0:
         first -= 1
-    while last + 1 < len(capture) and _begin(capture, last + 1) > 0:
+    while last + 1 < len(samples) and _begin(samples, last + 1) > 0:
         last += 1
-    sounds = [_picture(chunk, Sound, "events") for chunk in capture[first : last + 1]]
-    title = capture[sample].sample.title
+    sounds = [_picture(chunk, Sound, "events") for chunk in samples[first : last + 1]]
+    title = samples[sample].sample.title
     if len(sounds) > 1:
         own = sounds[sample - first]
         title = title.partition(" -> ")[0].removesuffix(f", {own.begin:g} to {own.begin + own.seconds:g} s")
@@ -208,8 +205,8 @@ def _events(capture: "Capture", sample: int, path: Path, *, overwrite: bool) -> 
     return plot_events(_join_spectrograms(sounds), events, path, seconds=seconds, title=title, overwrite=overwrite)
 
 
-def _begin(capture: "Capture", sample: int) -> float:
-    sounds = [picture for picture in capture[sample].sample.pictures.values() if isinstance(picture, Sound)]
+def _begin(samples: Sequence[SampleMaps], sample: int) -> float:
+    sounds = [picture for picture in samples[sample].sample.pictures.values() if isinstance(picture, Sound)]
     return sounds[0].begin if sounds else 0.0
 
 

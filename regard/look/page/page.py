@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,10 +31,6 @@ from regard.look.recording_file import numbers_of
 from regard.look.sample import Image, Picture, Plane, Sound
 from regard.system.writing import open_atomically
 
-if TYPE_CHECKING:
-    from regard.look.capture import Capture
-
-
 MAX_SAMPLES = 50
 """Largest number of samples of a capture on a page; the first ones are shown."""
 
@@ -42,22 +38,30 @@ _MARK = "<!-- data -->"
 _FORMAT, _VERSION = "regard page", 2
 
 
-def write(path: Path, captures: Sequence["Capture"]) -> None:
+class PageSamples(NamedTuple):
+    """Samples of one capture, with its title and the description of its model."""
+
+    title: str
+    model: str
+    samples: Sequence[SampleMaps]
+
+
+def write(path: Path, captures: Sequence[PageSamples]) -> None:
     """Write the page. An existing file is replaced atomically."""
     with open_atomically(path) as file:
         file.writelines(part.encode("utf-8") for part in _parts(captures))
 
 
-def text(captures: Sequence["Capture"]) -> str:
+def text(captures: Sequence[PageSamples]) -> str:
     """Return the page as a string."""
     return "".join(_parts(captures))
 
 
-def _parts(captures: Sequence["Capture"]) -> Iterator[str]:
+def _parts(captures: Sequence[PageSamples]) -> Iterator[str]:
     page = (files("regard.look.page") / "page.html").read_text(encoding="utf-8")
     before, mark, after = page.partition(_MARK)
     assert mark, "page.html must contain the mark"
-    shown = [[with_rollout(sample_maps) for sample_maps in capture[:MAX_SAMPLES]] for capture in captures]
+    shown = [[with_rollout(sample_maps) for sample_maps in capture.samples[:MAX_SAMPLES]] for capture in captures]
     if not any(sample_maps.maps for samples in shown for sample_maps in samples):
         raise UserError("there is nothing to show: the captures contain no reads")
     sizes = {
@@ -79,7 +83,7 @@ def _parts(captures: Sequence["Capture"]) -> Iterator[str]:
                 reads.append(_read_to_json(attention_map) | chunks.facts[key])
             samples_json.append(_sample_to_json(sample_maps, reads))
         content.append({"title": capture.title, "model": capture.model, "samples": samples_json})
-    left_out = sum(max(0, len(capture) - MAX_SAMPLES) for capture in captures)
+    left_out = sum(max(0, len(capture.samples) - MAX_SAMPLES) for capture in captures)
     notes = [page_cut.note, f"{left_out} more samples are not shown." if left_out else ""]
     data = {"format": _FORMAT, "version": _VERSION, "captures": content, "note": " ".join(filter(None, notes))}
     # Escaped, so that no label can end the script element.

@@ -1,7 +1,7 @@
 """Configs of models as plain dataclasses, without torch, since the help of the command line is generated from them."""
 
 from dataclasses import field
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from regard.settings.declare import settings
 from regard.settings.ranges import FractionBelowOne, Heads, Layers, Length, Range, Width, short_repr
@@ -92,6 +92,28 @@ class NoPositionsConfig:
 PositionsConfig = SinusoidalConfig | LearnedConfig | RotaryConfig | AlibiConfig | RelativeConfig | NoPositionsConfig
 """Config of any positional encoding of a Transformer."""
 
+_SCORES = "regard.attention.scores"
+SCORES = {
+    "scaled-dot": f"{_SCORES}.dot:ScaledDot",
+    "dot": f"{_SCORES}.dot:Dot",
+    "cosine": f"{_SCORES}.cosine:Cosine",
+    "additive": f"{_SCORES}.additive:BareAdditive",
+}
+"""Class of each score by name. A new score is one more line; its method `create` gives it its sizes."""
+STATE_SCORES = SCORES | {
+    "additive": f"{_SCORES}.additive:Additive",
+    "concat": f"{_SCORES}.additive:Concat",
+    "general": f"{_SCORES}.dot:General",
+    "location": f"{_SCORES}.location:Location",
+}
+"""Class of each score of the states of a recurrent core, which no heads have projected."""
+
+if TYPE_CHECKING:  # a type checker cannot read the tables
+    ScoreName = StateScoreName = str
+else:
+    ScoreName = Literal[tuple(SCORES)]
+    StateScoreName = Literal["none", *STATE_SCORES]
+
 
 @settings
 class TransformerConfig:
@@ -134,7 +156,7 @@ class TransformerConfig:
     key_heads: Heads | None = None
     """Heads of keys and values, each shared by heads / key_heads heads of queries (grouped-query attention): a smaller
     key-value cache and faster decoding. As many as heads if not given; 1 is multi-query attention."""
-    score: Literal["scaled-dot", "dot", "cosine", "additive"] = "scaled-dot"
+    score: ScoreName = "scaled-dot"
     """Attention score: inner product divided by the root of the head's size, inner product, cosine (times a learned
     factor per head), or v . tanh(q + k) with a v per head."""
     soft_cap: Annotated[float, Range(1e-3, 1e6)] | None = None
@@ -188,7 +210,7 @@ class RecurrentConfig:
     """Size of the embeddings and of the input of the output layer."""
     hidden: Width = 256
     """Size of the decoder's state, and of the encoder's (both directions together)."""
-    attention: Literal["none", "additive", "concat", "general", "dot", "scaled-dot", "cosine", "location"] = "additive"
+    attention: StateScoreName = "additive"
     """Attention score of the encoder's states (location: by position alone); none: the decoder only starts from the
     encoder's final state."""
     attention_hidden: Width = 128
@@ -231,7 +253,7 @@ class SelfAttentiveConfig:
     self_attention_recency: Literal["none", "learned"] = "none"
     """learned: adds a learned bias by the distance in steps, initialized such that almost only the last state is read,
     as in a plain recurrent network (ours, in no paper); none: no bias, as in the paper."""
-    attention: Literal["none", "additive", "concat", "general", "dot", "scaled-dot", "cosine", "location"] = "additive"
+    attention: StateScoreName = "additive"
     """Attention score of the encoder's states (location: by position alone); none: the decoder only starts from the
     encoder's final state."""
     attention_hidden: Width = 128

@@ -8,9 +8,11 @@ from torch import Tensor, nn
 
 from regard.attention.attend import attention_weights
 from regard.attention.masks import Padded
-from regard.attention.scores import Additive, General
+from regard.attention.scores import Additive, Cosine, Dot, General, SoftCap
+from regard.attention.scores.base import ScoreSizes
 from regard.layers.read import Read
-from regard.models.config import RecurrentConfig
+from regard.models.config import STATE_SCORES, RecurrentConfig
+from regard.models.cores.parts import create_score
 from regard.models.cores.recurrent import RecurrentCore
 from regard.settings.tree import to_plain
 from tests.helpers import close
@@ -327,7 +329,7 @@ def test_source_without_items_is_an_empty_memory():
 def test_unknown_name_raises(field):
     config = RecurrentConfig()
     object.__setattr__(config, field, "hard")  # bypasses the type checks of the tests
-    with pytest.raises(ValueError, match=rf"{field} must be one of \w+, .*got 'hard'"):
+    with pytest.raises(ValueError, match=rf"{field} must be one of [\w-]+, .*got 'hard'"):
         RecurrentCore(config)
 
 
@@ -367,3 +369,19 @@ def test_config_has_every_field():
         "cell", "layers", "decoder_layers", "directions", "width", "hidden", "attention", "attention_hidden", "kernel",
         "max_positions",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STATE_SCORES)
+def test_scores_of_the_table_are_created(name):
+    score = create_score("attention", name, STATE_SCORES, ScoreSizes(6, 6, 5, max_keys=9))
+    assert type(score).__name__ == STATE_SCORES[name].rpartition(":")[2]
+    assert score(torch.randn(2, 3, 6), torch.randn(2, 4, 6)).shape == (2, 3, 4)
+
+
+def test_own_score_takes_the_place_of_that_of_the_config():
+    config = RecurrentConfig(width=6, hidden=8, attention="additive")
+    core = RecurrentCore(config, score=SoftCap(Cosine(), 3.0))
+    assert isinstance(core.read.score, SoftCap)
+    assert core.read.choose.log_beta is not None  # cosines learn a factor, capped or not
+    with pytest.raises(ValueError, match="`score` must be None for a core without"):
+        RecurrentCore(config, decodes=False, score=Dot())

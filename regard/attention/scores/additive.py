@@ -18,6 +18,7 @@ from regard.attention.scores.base import (
     Form,
     LinearMaps,
     Score,
+    ScoreSizes,
     TanhSum,
     apply_weight,
     check_heads,
@@ -92,6 +93,11 @@ class Concat(Score):
         self.weight = nn.Parameter(init_uniform(*head_axes(num_heads), hidden, query_dim + key_dim))
         self.v = nn.Parameter(init_uniform(*head_axes(num_heads), hidden))
 
+    @classmethod
+    def create(cls, sizes: ScoreSizes) -> Score:
+        """Create the score of states of these sizes."""
+        return cls(sizes.query, sizes.keys, sizes.hidden)
+
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query hidden"]:
         """Return the left part of W times q."""
         return apply_weight(query, self.weight[..., : self.query_dim], "query")
@@ -131,6 +137,11 @@ class BareAdditive(Score):
         check_heads(self, num_heads, None)
         self.num_heads = num_heads
         self.v = nn.Parameter(init_uniform(*head_axes(num_heads), dim))
+
+    @classmethod
+    def create(cls, sizes: ScoreSizes) -> Score:
+        """Create the score of heads of this size."""
+        return cls(sizes.query, num_heads=sizes.num_heads)
 
     def compare(
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]

@@ -36,6 +36,21 @@ class TanhSum(NamedTuple):
     v: Tensor
 
 
+class ScoreSizes(NamedTuple):
+    """Sizes from which a core creates a score by its name."""
+
+    query: int
+    """Size of the queries."""
+    keys: int
+    """Size of the keys."""
+    hidden: int
+    """Size of the common space of a score that projects queries and keys."""
+    num_heads: int | None = None
+    """Number of heads with parameters of their own; None: one score."""
+    max_keys: int = 1
+    """Largest number of keys of a score by position."""
+
+
 Form = InnerProduct | TanhSum
 """Formulas that fused kernels support; other scores are computed by the reference kernel."""
 
@@ -45,8 +60,16 @@ class Score(nn.Module, ABC):
 
     num_heads: int | None = None
     """Number of heads with parameters of their own; None: the score treats all heads alike."""
+    initial_factor: float | None = None
+    """Initial value of the factor of the scores in the softmax that a core learns, for scores so small, such as
+    cosines, that their softmax is nearly uniform; None: no factor."""
     is_rotation_invariant: bool = False
     """True if score(R q, R k) = score(q, k) for every rotation R, as rotary positional encodings require."""
+
+    @classmethod
+    def create(cls, sizes: ScoreSizes) -> "Score":
+        """Create the score for a core whose config names it; by default without arguments."""
+        return cls()
 
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query dim"]:
         """Project queries into the common space; by default the identity."""
@@ -85,6 +108,11 @@ class LinearMaps(Score):
         self.num_heads = num_heads
         self.query_weight = nn.Parameter(init_uniform(*head_axes(num_heads), hidden, query_dim))
         self.key_weight = nn.Parameter(init_uniform(*head_axes(key_heads), hidden, key_dim))
+
+    @classmethod
+    def create(cls, sizes: ScoreSizes) -> Score:
+        """Create the score of states of these sizes."""
+        return cls(sizes.query, sizes.keys, sizes.hidden)
 
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query hidden"]:
         """Return W_q q."""

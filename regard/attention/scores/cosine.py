@@ -25,6 +25,7 @@ class Cosine(Score):
     graves2014). Keys are normalized once per memory.
     """
 
+    initial_factor = 10.0
     is_rotation_invariant = True
 
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query dim"]:

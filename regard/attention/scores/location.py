@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.scores.base import Score, apply_weight, head_axes, init_uniform
+from regard.attention.scores.base import Score, ScoreSizes, apply_weight, head_axes, init_uniform
 
 
 @final
@@ -30,6 +30,11 @@ class Location(Score):
                 raise ValueError(f"{name} of Location must be at least 1, got {size}")
         self.num_heads = num_heads
         self.weight = nn.Parameter(init_uniform(*head_axes(num_heads), max_keys, query_dim))
+
+    @classmethod
+    def create(cls, sizes: ScoreSizes) -> Score:
+        """Create the score of states of these sizes."""
+        return cls(sizes.query, sizes.max_keys)
 
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query max_keys"]:
         """Return W q, the scores of all positions."""

@@ -9,6 +9,7 @@ Source: lectures, B; sutskever2014 (attention none); bahdanau2015 (additive); lu
 
 from typing import final
 
+from regard.attention.scores.base import Score
 from regard.layers.recurrent.cells import CELLS, Cell
 from regard.layers.recurrent.encoder import RecurrentEncoder
 from regard.models.config import RecurrentConfig
@@ -22,6 +23,7 @@ class RecurrentCore(RecurrentDecoderCore):
     dropout: in training, on the encoder's states, between layers, and on the input of the readout.
     decodes=False: the encoder alone. encodes=False: the decoder alone, without attention.
     in_order=False: the decoder decodes sets of queries.
+    score: score of the encoder's states; that of the config if not given.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class RecurrentCore(RecurrentDecoderCore):
         encodes: bool = True,
         decodes: bool = True,
         in_order: bool = True,
+        score: Score | None = None,
     ):
         def cell(_layer: int, input_dim: int, context_dim: int) -> Cell:
             return CELLS[config.cell](input_dim, config.hidden, context_dim=context_dim)
@@ -46,4 +49,5 @@ class RecurrentCore(RecurrentDecoderCore):
                 directions=config.directions,
                 dropout=dropout,
             )
-        super().__init__(config, encoder=encoder, cell=cell, dropout=dropout, decodes=decodes, in_order=in_order)
+        parts = {"dropout": dropout, "decodes": decodes, "in_order": in_order, "score": score}
+        super().__init__(config, encoder=encoder, cell=cell, **parts)

@@ -31,10 +31,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.choices import Choice, Soft
+from regard.attention.choices import Soft
 from regard.attention.masks import Padded, Padding
 from regard.attention.memory import Memory
-from regard.attention.scores import Additive, Concat, Cosine, Dot, General, Location, ScaledDot, Score
+from regard.attention.scores import Additive, Score
+from regard.attention.scores.base import ScoreSizes
 from regard.compat.torch import has_no_hooks
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
@@ -42,8 +43,9 @@ from regard.layers.read import Read, Role
 from regard.layers.recurrent.cells import CELLS, Cell, CellState, GRUCell
 from regard.layers.recurrent.encoder import EncodedSource
 from regard.layers.recurrent.self_attentive import Past, SelfAttentiveCell
-from regard.models.config import RecurrentConfig, SelfAttentiveConfig
+from regard.models.config import STATE_SCORES, RecurrentConfig, SelfAttentiveConfig
 from regard.models.cores.core import Core
+from regard.models.cores.parts import create_choice, create_score
 from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory, decode
 
 AnyCell = Cell | SelfAttentiveCell
@@ -82,6 +84,8 @@ class RecurrentDecoderCore(Core, ABC):
     dropout:  in training, on the encoder's states, between layers, and on the input of the readout.
     decodes:  False omits the decoder.
     in_order: False decodes sets of queries, each by a single step from a state of zeros.
+    score:    score of the encoder's states; that of the config if not given.
+    Raises:   ValueError for a score without states to compare.
     """
 
     def __init__(
@@ -93,7 +97,10 @@ class RecurrentDecoderCore(Core, ABC):
         dropout: float,
         decodes: bool,
         in_order: bool,
+        score: Score | None,
     ):
+        if score is not None and not (decodes and encoder is not None):
+            raise ValueError("`score` must be None for a core without an encoder or a decoder, got one")
         encodes, width, hidden = encoder is not None, config.width, config.hidden
         super().__init__(width, memory_dim=hidden, encodes=encodes, decodes=decodes, in_order=in_order)
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
@@ -103,9 +110,12 @@ class RecurrentDecoderCore(Core, ABC):
         num_bridges = num_decoder if config.directions == 2 and encodes and in_order else 0
         parts = CELLS[config.cell].parts
         self.bridges = nn.ModuleList(Bridge(hidden, parts=parts) for _ in range(num_bridges))
-        score = _score(config) if decodes and encodes else None
+        if score is None and config.attention != "none" and decodes and encodes:
+            sizes = ScoreSizes(hidden, hidden, config.attention_hidden, max_keys=config.max_positions)
+            score = create_score("attention", config.attention, STATE_SCORES, sizes)
         role = Role("recurrent", queries="output" if in_order else "queries")
-        self.read = None if score is None else Read(score, choose=_choice(config), kernel=config.kernel, role=role)
+        settings = {"kernel": config.kernel, "role": role}
+        self.read = None if score is None else Read(score, choose=create_choice(score), **settings)
         context_dim = 0 if score is None else hidden
         self.cells = nn.ModuleList(
             cell(layer + 1, *((hidden, 0) if layer else (width, context_dim))) for layer in range(num_decoder)
@@ -275,25 +285,3 @@ def _is_plain_additive(read: Read) -> bool:
         and read.bias is None
         and read.kernel == "auto"
     )
-
-
-def _score(config: AnyConfig) -> Score | None:
-    hidden = config.hidden
-    makers: dict[str, Callable[[], Score | None]] = {
-        "none": lambda: None,
-        "additive": lambda: Additive(hidden, hidden, config.attention_hidden),
-        "concat": lambda: Concat(hidden, hidden, config.attention_hidden),
-        "general": lambda: General(hidden, hidden, config.attention_hidden),
-        "dot": Dot,
-        "scaled-dot": ScaledDot,
-        "cosine": Cosine,
-        "location": lambda: Location(hidden, config.max_positions),
-    }
-    if config.attention not in makers:
-        raise ValueError(f"attention must be one of {', '.join(makers)}, got {config.attention!r}")
-    return makers[config.attention]()
-
-
-def _choice(config: AnyConfig) -> Choice | None:
-    # Cosines are in [-1, 1], where a softmax is nearly uniform: the inverse temperature is learned.
-    return Soft(10.0, learn=True) if config.attention == "cosine" else None

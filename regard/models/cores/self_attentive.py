@@ -14,6 +14,7 @@ Source: lectures, B (rnn); cheng2016, sections 3.1 (lstm) and 3.3 (shallow fusio
 
 from typing import final
 
+from regard.attention.scores.base import Score
 from regard.layers.read import INPUT_AFTER_STATE, Role
 from regard.layers.recurrent.self_attentive import SelfAttentiveCell
 from regard.layers.recurrent.self_attentive_encoder import SelfAttentiveEncoder
@@ -28,6 +29,7 @@ class SelfAttentiveCore(RecurrentDecoderCore):
     dropout: in training, on the encoder's states, between layers, and on the input of the readout.
     decodes=False: the encoder alone. encodes=False: the decoder alone, which reads only its own past.
     in_order=False: the decoder decodes sets of queries.
+    score: score of the encoder's states; that of the config if not given.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class SelfAttentiveCore(RecurrentDecoderCore):
         encodes: bool = True,
         decodes: bool = True,
         in_order: bool = True,
+        score: Score | None = None,
     ):
         directions = config.directions
         # The past of a decoder begins with the state from the encoder, where nothing is read.
@@ -59,7 +62,8 @@ class SelfAttentiveCore(RecurrentDecoderCore):
                 directions=directions,
                 dropout=dropout,
             )
-        super().__init__(config, encoder=encoder, cell=cell, dropout=dropout, decodes=decodes, in_order=in_order)
+        parts = {"dropout": dropout, "decodes": decodes, "in_order": in_order, "score": score}
+        super().__init__(config, encoder=encoder, cell=cell, **parts)
 
 
 def _cell(

@@ -14,15 +14,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self, cast
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.biases import Bias
-from regard.attention.choices import Choice, Soft
 from regard.attention.masks import Padded
 from regard.attention.memory import KeyValueCache, Memory
-from regard.attention.scores import BareAdditive, Cosine, Dot, ScaledDot, Score, SoftCap
+from regard.attention.scores import Score, SoftCap
+from regard.attention.scores.base import ScoreSizes
 from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
 from regard.layers.feedforward import FeedForward, GatedFeedForward
 from regard.layers.forms import LearnedForm, NoFormError, NormForm, SinusoidsForm, TransformerForm, blocks_of, form_of
@@ -36,6 +35,7 @@ from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.read import Role
 from regard.layers.residual import Residual
 from regard.models.config import (
+    SCORES,
     AlibiConfig,
     LearnedConfig,
     NoPositionsConfig,
@@ -45,6 +45,7 @@ from regard.models.config import (
     TransformerConfig,
 )
 from regard.models.cores.core import Core
+from regard.models.cores.parts import create_choice, create_score
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +74,7 @@ class TransformerCore(Core):
     in_order=False: the decoder decodes sets of queries, without positions and causal mask (carion2020).
 
     Parts of your own replace those of the config:
-        score        returns a score, one for each attention; the choice is then the softmax
+        score        returns a score, one for each attention
         norm         returns the norm of items of a given size: RMSNorm, or nn.LayerNorm
         positions    the positional encoding, of both stacks
         feedforward  returns a feed-forward network, (batch, time, width) in and out, one for each block
@@ -244,14 +245,15 @@ class _Blocks:
 
     def attention(self, role: Role, bias: Bias | None = None, positions: PositionalEncoding | None = None) -> MultiHead:
         config = self.config
+        score = _score(config) if self.score is None else self.score()
         return MultiHead(
             config.width,
             num_heads=config.heads,
             key_heads=config.key_heads,
             head_dim=config.head_dim,
             head_value_dim=config.head_value_dim,
-            score=_score(config) if self.score is None else self.score(),
-            choose=_choice(config) if self.score is None else None,
+            score=score,
+            choose=create_choice(score, config.heads),
             bias=bias,
             positions=positions,
             kernel=config.kernel,
@@ -315,23 +317,9 @@ def _norm(config: TransformerConfig) -> Callable[[int], nn.Module]:
 
 
 def _score(config: TransformerConfig) -> Score:
-    match config.score:
-        case "scaled-dot":
-            score = ScaledDot()
-        case "dot":
-            score = Dot()
-        case "cosine":
-            score = Cosine()
-        case "additive":
-            score = BareAdditive(config.query_size, num_heads=config.heads)
-        case _:
-            raise ValueError(f"score must be one of scaled-dot, dot, cosine, additive, got {config.score!r}")
+    size = config.query_size
+    score = create_score("score", config.score, SCORES, ScoreSizes(size, size, size, num_heads=config.heads))
     return score if config.soft_cap is None else SoftCap(score, config.soft_cap)
-
-
-def _choice(config: TransformerConfig) -> Choice | None:
-    # Cosines are in [-1, 1], where a softmax is nearly uniform: each head learns its inverse temperature.
-    return Soft(torch.full((config.heads, 1, 1), 10.0), learn=True) if config.score == "cosine" else None
 
 
 def _initialize(module: nn.Module) -> None:

@@ -6,7 +6,6 @@ The reference is the formula in float64, of the rounded inputs. A refusal names 
 import copy
 import functools
 import itertools
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,11 +76,16 @@ BOUNDS = {torch.float64: 1e-10, torch.float32: 2e-5}
 """Largest error allowed, relative to the largest number of the result (to 0.1, if that is smaller): rounding is of
 terms, not of sums, and the terms of these reads are of the order of 1."""
 
-HALF = 2.0
-"""Largest root mean square error allowed in half precision, relative to that of torch's fused attention.
+ROUNDING = {torch.bfloat16: 2**-8, torch.float16: 2**-11}
+"""Largest relative error of rounding one number to half precision."""
 
-These reads are so small that rounding the weights shows; tests/attention/test_half.py has larger ones and 1.5.
-"""
+HALF = 4.0
+"""Largest relative error allowed in half precision, in units of `ROUNDING`: inputs of products, weights and results are
+rounded. The root mean square over all numbers; the largest of the kernels is 3.5, and a scale wrong by 2 % is 5."""
+
+SELECTIVE = ("hard", "top")
+"""Choices that select other keys where rounding changes the order of the scores, in up to 4 % of the rows of these
+reads; so the median of the errors of the rows must be within the bound."""
 
 READS = [
     (score, choice)
@@ -90,26 +94,30 @@ READS = [
 ]
 CELLS = [
     (score, choice, kernel)
-    for (score, choice), kernel in itertools.product(READS, KERNELS)
+    for (score, choice), kernel in itertools.product(READS, ["auto", *KERNELS])
     if kernel != "flex"  # compiled, and so in a process of its own: untyped_flex.py
 ]
-SEPARATED = ("soft", "sharp", "learned")
-"""Choices whose weights change little when scores are rounded; others are compared in float32 and float64 only."""
 RULES = list(itertools.product(MASKS, BIASES))
 
 
 @pytest.mark.parametrize(("score", "choice", "kernel"), CELLS, ids=["-".join(cell) for cell in CELLS])
 def test_read_is_correct_or_refused(score: str, choice: str, kernel: str) -> None:
-    for mask, bias in RULES:
-        check_cell(score, choice, mask, bias, kernel)
-    check_half(score, choice, kernel, RULES)
-
-
-@pytest.mark.parametrize(("score", "choice"), READS)
-def test_auto_supports_every_read(score: str, choice: str) -> None:
-    for mask, bias in RULES:
-        assert check_cell(score, choice, mask, bias, "auto")
-    check_half(score, choice, "auto", RULES)
+    for dtype in (*BOUNDS, *ROUNDING):
+        pairs = []
+        for mask, bias in RULES:
+            names = score, choice, mask, bias
+            try:
+                outputs = _read(*_make(names, dtype), kernel)
+            except ValueError as refusal:
+                check_refusal(kernel, str(refusal))
+                continue
+            exact = exact_read(names, dtype)
+            assert [x.dtype for x in outputs] == [dtype] * len(exact)
+            pairs.append((outputs, exact))
+        if dtype in BOUNDS:
+            check_largest_errors(pairs, BOUNDS[dtype])
+        else:
+            check_half_errors(pairs, HALF * ROUNDING[dtype], is_selective=choice in SELECTIVE)
 
 
 def test_documented_grid_is_what_kernels_refuse() -> None:
@@ -143,72 +151,44 @@ def _table_of_auto() -> str:
     return "\n".join(line for line in selection.__doc__.splitlines() if line.startswith("|"))
 
 
-def check_cell(score: str, choice: str, mask: str, bias: str, kernel: str) -> bool:
+@functools.lru_cache(4 * len(MASKS) * len(BIASES))  # all kernels of one read and choice
+def exact_read(names: tuple[str, str, str, str], dtype: torch.dtype) -> list[Tensor]:
+    """Return what the formula gives in float64 for the inputs and parameters rounded to a dtype."""
+    parts, tensors = _make(names, dtype)
+    return _read(*_cast(parts, tensors, torch.float64), "reference", learns=dtype.itemsize > 2)
+
+
+def check_largest_errors(pairs: list[tuple[list[Tensor], list[Tensor]]], bound: float) -> None:
+    for outputs, exact in pairs:
+        for actual, expected in zip(outputs, exact, strict=True):
+            assert (actual.double() - expected).abs().max() <= bound * expected.abs().max().clamp(min=0.1)
+
+
+def check_half_errors(pairs: list[tuple[list[Tensor], list[Tensor]]], bound: float, *, is_selective: bool) -> None:
+    """Fail if the relative error of the outputs of all rules together, or of a gradient, is larger than the bound."""
+    for results in zip(*(zip(outputs, exact, strict=True) for outputs, exact in pairs), strict=True):
+        errors = torch.cat([(actual.double() - expected).square().mean(-1).flatten() for actual, expected in results])
+        sizes = torch.cat([expected.square().mean(-1).flatten() for _, expected in results])
+        error = (errors / sizes)[sizes > 0].median() if is_selective else errors.mean() / sizes.mean()
+        assert error.sqrt() <= bound
+
+
+def check_refusal(kernel: str, refusal: str) -> None:
+    """Check that the message names the requested kernel and, at the end, those that support the read."""
+    assert f"kernel {kernel!r} does not support this read" in refusal
+    assert kernel != "auto"
+    able = refusal.rpartition(". Use ")[2].split(", ")
+    assert set(able) <= set(KERNELS) - {kernel}
+    assert "reference" in able
+
+
+def _make(names: tuple[str, str, str, str], dtype: torch.dtype) -> tuple[dict, list[Tensor]]:
+    """Return the parts of these names, and queries, keys and values: the same whenever it is called."""
+    score, choice, mask, bias = names
     torch.default_generator.manual_seed(7)
     parts = {"score": SCORES[score](), "choose": CHOICES[choice](), "mask": MASKS[mask], "bias": BIASES[bias]()}
-    tensors = _tensors()
-    is_supported = False
-    for dtype, bound in BOUNDS.items():
-        # FlexAttention has no gradient on a CPU; it refuses to compute one.
-        with torch.set_grad_enabled(kernel != "flex"):
-            rounded = _cast(parts, tensors, dtype)
-            try:
-                outputs = _read(*rounded, kernel)
-            except ValueError as refusal:
-                _check_refusal(kernel, refusal)
-                continue
-        is_supported = True
-        with torch.set_grad_enabled(kernel != "flex"):
-            exact = _read(*_cast(*rounded, torch.float64), "reference")
-        for actual, expected in zip(outputs, exact, strict=True):
-            assert actual.dtype == dtype
-            assert (actual.double() - expected).abs().max() <= bound * expected.abs().max().clamp(min=0.1)
-    return is_supported
-
-
-def check_half(score: str, choice: str, kernel: str, rules: list[tuple[str, str]]) -> None:
-    """Fail if errors in half precision are larger than those of torch's fused attention, in value and gradients."""
-    # Scores of features are sums of positive terms, large ones: rounded to half precision they say little.
-    if choice not in SEPARATED or score == "features":
-        return
-    for dtype in (torch.bfloat16, torch.float16):
-        with torch.set_grad_enabled(kernel != "flex"):
-            errors = half_errors(score, choice, kernel, dtype, tuple(rules))
-            # Capped scores have no fused kernel, and additive and location scores are not of two vectors.
-            like = score if score in ("dot", "scaled", "general", "cosine") else "dot"
-            fused = half_errors(like, choice, "sdpa", dtype, tuple(rules))
-        for error, fused_error in zip(errors, fused, strict=False):  # location scores have no gradient of keys
-            assert error <= HALF * fused_error
-
-
-@functools.cache
-def half_errors(score: str, choice: str, kernel: str, dtype: torch.dtype, rules: tuple) -> list[float]:
-    """Return relative root mean square errors of the output and of the gradients of query, keys and values.
-
-    Over all rules together; of the reads that the kernel does not refuse.
-    """
-    squared_errors, squares = {}, {}
-    for mask, bias in rules:
-        torch.default_generator.manual_seed(7)
-        parts = {"score": SCORES[score](), "choose": CHOICES[choice](), "mask": MASKS[mask], "bias": BIASES[bias]()}
-        rounded = _cast(parts, _tensors(), dtype)
-        try:
-            outputs = _read(*rounded, kernel)
-        except ValueError as refusal:
-            _check_refusal(kernel, refusal)
-            continue
-        exact = _read(*_cast(*rounded, torch.float64), "reference")
-        for number, (actual, expected) in enumerate(zip(outputs, exact, strict=False)):
-            assert actual.dtype == dtype
-            squared_errors[number] = (
-                squared_errors.get(number, 0.0) + (actual.double() - expected).square().sum().item()
-            )
-            squares[number] = squares.get(number, 0.0) + expected.square().sum().item()
-    return [math.sqrt(squared_errors[number] / squares[number]) for number in squared_errors]
-
-
-def _tensors() -> list[Tensor]:
-    return [torch.randn(BATCH, HEADS, n, dim) / 2 for n, dim in ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM))]
+    shapes = ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM))
+    return _cast(parts, [torch.randn(BATCH, HEADS, *shape) / 2 for shape in shapes], dtype)
 
 
 def _cast(parts: dict, tensors: list[Tensor], dtype: torch.dtype) -> tuple[dict, list[Tensor]]:
@@ -217,26 +197,19 @@ def _cast(parts: dict, tensors: list[Tensor], dtype: torch.dtype) -> tuple[dict,
     for name, part in parts.items():
         moves = isinstance(part, nn.Module) or (isinstance(part, Tensor) and part.is_floating_point())
         cast[name] = copy.deepcopy(part).to(dtype) if moves else part
-    return cast, [x.detach().to(dtype).requires_grad_(torch.is_grad_enabled()) for x in tensors]
+    return cast, [x.detach().to(dtype).requires_grad_() for x in tensors]
 
 
-def _read(parts: dict, tensors: list[Tensor], kernel: str) -> list[Tensor]:
-    """Return the output and, if anything requires them, the gradients of inputs and parameters."""
+def _read(parts: dict, tensors: list[Tensor], kernel: str, *, learns: bool | None = None) -> list[Tensor]:
+    """Return the output and the gradients of inputs and parameters.
+
+    In half precision a parameter's gradient is a long sum that is never stored in half precision, so it is left out.
+    """
     query, keys, values = tensors
     out = attend(query, (keys, values), kernel=kernel, **parts)
-    if not out.requires_grad:
-        return [out.detach()]
-    # In half precision a parameter's gradient is a long sum that is never stored in half precision.
-    modules = [part for part in parts.values() if isinstance(part, nn.Module) and out.dtype.itemsize > 2]
+    learns = out.dtype.itemsize > 2 if learns is None else learns
+    modules = [part for part in parts.values() if isinstance(part, nn.Module) and learns]
     learned = [p for module in modules for p in module.parameters()]
     weighting = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)
     gradients = torch.autograd.grad((out * weighting).sum(), [*tensors, *learned], allow_unused=True)
-    return [out, *(g for g in gradients if g is not None)]
-
-
-def _check_refusal(kernel: str, refusal: ValueError) -> None:
-    """Check that the message names the requested kernel and, at the end, those that support the read."""
-    assert f"kernel {kernel!r} does not support this read" in str(refusal)
-    able = str(refusal).rpartition(". Use ")[2].split(", ")
-    assert set(able) <= set(KERNELS) - {kernel}
-    assert "reference" in able
+    return [out.detach(), *(g for g in gradients if g is not None)]

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from regard.recipes.draw.recipe import TrainedDraw
+from regard.recipes.base.trained import TrainedRun
 from regard.recipes.load import load
 
 COLUMNS, EACH = 5, 3
 
 
-def sheet(run: TrainedDraw, texts: list[str]) -> Figure:
+def sheet(run: TrainedRun, texts: list[str]) -> Figure:
     images = run.predict([text for text in texts for _ in range(EACH)])
     count, channels, height, width = images.shape
     framed = np.pad(images, ((0, 0), (0, 0), (0, 2), (0, 0)), constant_values=255)

@@ -21,7 +21,7 @@ import torch
 from matplotlib.figure import Figure
 from sacrebleu.metrics.bleu import BLEUScore
 
-from regard.recipes.base.text_to_text import TrainedTexts
+from regard.recipes.base.trained import TrainedRun
 from regard.recipes.load import load
 
 NUM_JOINED = (1, 2, 3, 4)
@@ -61,7 +61,7 @@ def by_length(triples: list[tuple[str, str, str]]) -> list[dict[str, float]]:
     return rows
 
 
-def measure(run: TrainedTexts, sources: list[str], references: list[str]) -> dict:
+def measure(run: TrainedRun, sources: list[str], references: list[str]) -> dict:
     """Return all figures of one run."""
     start = time.perf_counter()
     outputs = run.predict(sources, beam=5, length_penalty=1.0)

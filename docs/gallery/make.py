@@ -30,8 +30,8 @@ from regard.layers.read import KINDS, Kind
 from regard.look.capture import Capture
 from regard.look.maps import SampleMaps
 from regard.look.record import record
-from regard.recipes.base.recipe import TrainedRun
 from regard.recipes.base.run import Run
+from regard.recipes.base.trained import TrainedRun
 from regard.recipes.load import load
 from regard.recipes.registry import RECIPES
 from regard.recipes.run_folder import read_run

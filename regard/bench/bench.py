@@ -12,7 +12,7 @@ from regard.bench.inference import MANY, find_inputs, inference_modes, measure_m
 from regard.bench.machine import measure_machine, merge_best, peak_gflops
 from regard.bench.training import measure_training
 from regard.errors import UserError
-from regard.recipes.base.recipe import TrainedRun
+from regard.recipes.base.trained import TrainedRun
 from regard.recipes.load import load
 
 

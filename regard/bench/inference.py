@@ -25,8 +25,8 @@ from regard.bench.timing import time_calls
 from regard.compat.torch import TorchDispatchMode, tree_leaves
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.errors import UserError
-from regard.recipes.base.recipe import TrainedRun
 from regard.recipes.base.run import Run
+from regard.recipes.base.trained import TrainedRun
 from regard.recipes.load import create_recipe
 
 MANY = 64
@@ -189,7 +189,7 @@ def find_inputs(
             if run is not trained.run:
                 recipe = create_recipe(run, notify)
                 recipe.open(Path(trained.folder))
-                reader = recipe.build_run(trained._model, trained.folder)
+                reader = TrainedRun(recipe, trained._model, trained.folder)
             return _read_inputs(reader, most), name
         except (ValueError, OSError) as error:
             problems.append(str(error))

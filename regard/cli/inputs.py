@@ -10,7 +10,6 @@ from regard.data.text.lines import describe_decode_error
 from regard.errors import UserError
 from regard.recipes.base.run import Run
 from regard.recipes.registry import get_entry
-from regard.recipes.tracks.config import TracksRunConfig
 from regard.system.compression import is_packed, plain_name
 from regard.system.files import check_readable, read_unpacked
 from regard.system.pipes import is_pipe, open_pipe
@@ -24,8 +23,8 @@ def is_single_input(name: str, record: Run | None) -> bool:
     """Return True if a file is one input (an image, a sound, a recording) rather than a list of lines."""
     if record is None or not is_file(name):
         return False
-    is_list = plain_name(name).endswith((".txt", ".lst"))
-    return get_entry(record.recipe).reads_files and (isinstance(record.config, TracksRunConfig) or not is_list)
+    kind, is_list = get_entry(record.recipe).input, plain_name(name).endswith((".txt", ".lst"))
+    return kind == "tracks" or (kind != "text" and not is_list)
 
 
 def is_file(name: str) -> bool:

@@ -87,15 +87,17 @@ def run(argv: list[str]) -> int:
         raise UserError(f"INPUT is missing: expected a text or a file. {USAGE}")
     _check(options, _pages_folder(folder), is_capture=is_capture)
     others = () if options.compare is None else (options.compare,)
-    models = [None if path.suffix == _CAPTURE else load_trained(path, options) for path in (folder, *others)]
-    inputs = _inputs(words, record)
+    runs = [(folder, record), *((path, None) for path in others)]
+    models = [None if path.suffix == _CAPTURE else load_trained(path, options, run) for path, run in runs]
+    inputs, names = _inputs(words, record), []
     if models[0] is not None:
+        names = [""] * len(inputs) + [f"test {models[0].entry.input} {number}" for number in options.test]
         inputs += [models[0].test_input(number) for number in options.test]
-        if _is_picture(options.out) and hasattr(models[0], "draw"):
-            models[0].draw(inputs[0], options.out, overwrite=options.force)
+        if _is_picture(options.out) and models[0].recipe.plots_answers:
+            models[0].plot_answer(inputs[0], options.out, overwrite=options.force)
             print(options.out)
             return DONE
-    captures = [_capture(*pair, inputs, options) for pair in zip(models, (folder, *others), strict=True)]
+    captures = [_capture(*pair, inputs, names, options) for pair in zip(models, (folder, *others), strict=True)]
     for sample_maps in captures[0]:
         print(sample_maps.sample.title)
     out = options.out or _new_page_path(
@@ -135,11 +137,11 @@ def _is_picture(out: Path | None) -> bool:
     return out is not None and out.suffix.lower() in SUFFIXES
 
 
-def _capture(trained: Any, path: Path, inputs: Sequence[Any], options: LookOptions) -> Any:
+def _capture(trained: Any, path: Path, inputs: Sequence[Any], names: Sequence[str], options: LookOptions) -> Any:
     """Return the capture of a model on the inputs, or load a saved one."""
     if trained is None:
         return importlib.import_module("regard.look.capture").Capture.open(path)
-    return trained.look(inputs, **({"gradients": True} if options.gradients else {}))
+    return trained.look(inputs, names=names, gradients=options.gradients)
 
 
 def _write(captures: Sequence[Any], out: Path, options: LookOptions) -> None:

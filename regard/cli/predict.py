@@ -4,32 +4,28 @@
     - or nothing               lines of standard input, answered as they arrive
     anything else              the text itself
 
-Prints one line for each input line, in order; with several outputs per line, tab-separated rows of input number, rank,
-score and text. The output of an empty line is empty. A run that generates images prints the names of the files written.
+Prints one line for each input line, in order (several for boxes, events and tracks); with several outputs per line,
+tab-separated rows of input number, rank, score and text; with --json one object per input, in the form of the recipe.
+The output of an empty line is empty. A run that generates images prints the names of the files written.
 """
 
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from io import BufferedIOBase
 from itertools import chain
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, cast
+from typing import Any, cast
 
 from regard.cli.exits import DONE
 from regard.cli.inputs import decode_argument, is_file, is_single_input, read_lines, read_stream_lines
 from regard.cli.runs import DecodingOptions, load_trained, read_run_argument
-from regard.decode.config import DecodeConfig, DrawingConfig, SampleConfig
 from regard.errors import UserError
+from regard.recipes.base.config import NoOptions, defaults_of_run
 from regard.recipes.base.run import Run
-from regard.recipes.draw.config import DrawRunConfig
-from regard.recipes.language.config import LanguageRunConfig
 from regard.recipes.registry import get_entry
 from regard.settings.declare import settings
 from regard.settings.help import page
 from regard.settings.options import parse, peek_option, wants_help
-from regard.settings.ranges import Range
 from regard.settings.tree import collect_groups
 
 USAGE = "regard predict RUN [TEXT|FILE ...|-] [options]"
@@ -49,105 +45,52 @@ class PredictOptions(DecodingOptions):
     """Options of the command."""
 
     json: bool = False
-    """Print one JSON object per line, with input, rank, score and text."""
-
-
-@settings
-class PredictionSettings:
-    """Decoding options."""
-
-    decode: DecodeConfig = field(default_factory=DecodeConfig)
-    """Decoding; the defaults are the run's own."""
-
-    @property
-    def n_best(self) -> int:
-        """Number of outputs per line."""
-        return self.decode.n_best
-
-
-@settings
-class ClassPredictionSettings:
-    """Classification options."""
-
-    n_best: Annotated[int, Range(1, 1_000)] = 1
-    """Number of classes to print for each input, most probable first, with their probabilities."""
-
-
-@settings
-class TextPredictionSettings:
-    """Text generation options."""
-
-    sample: SampleConfig = field(default_factory=SampleConfig)
-    """Sampling of the continuation of a text; the defaults are the run's own."""
-
-    n_best: ClassVar[int] = 1
-
-
-@settings
-class DrawPredictionSettings:
-    """Image generation options; the names of the files are printed."""
-
-    out: Path | None = None
-    """Image file to write, .png or another format; named after the text, with dashes for spaces, if not given. Several
-    images are numbered: FILE-1.png."""
-    force: bool = False
-    """Replace existing files."""
-    n_best: Annotated[int, Range(1, 1_000)] = 1
-    """Number of images for each text; their scores are mean log-probabilities per code."""
-    decode: DrawingConfig = field(default_factory=DrawingConfig)
-    """Sampling of images; the defaults are the run's own."""
+    """Print one JSON object per input, with its number and the answer: boxes, events, tags, outputs with scores ..."""
 
 
 def run(argv: list[str]) -> int:
     """Parse the options, predict and print the outputs."""
     folder, record = read_run_argument(argv, USAGE)
-    settings = _settings(record)
+    defaults = NoOptions() if record is None else defaults_of_run(get_entry(record.recipe).options, record.config)
     if wants_help(argv):
-        print(page(USAGE, ABOUT, [*collect_groups(PredictOptions()), *collect_groups(settings)]))
+        print(page(USAGE, ABOUT, [*collect_groups(PredictOptions()), *collect_groups(defaults)]))
         return DONE
-    if isinstance(settings, PredictionSettings):
-        argv = _with_beam(argv, settings.decode.beam)
     parsed = parse(
-        argv, PredictOptions(), settings, max_positionals=1 + _MOST, expected="a run folder and a text or files"
+        _with_beam(argv, defaults),
+        PredictOptions(),
+        defaults,
+        max_positionals=1 + _MOST,
+        expected="a run folder and a text or files",
     )
     blocks = _blocks(parsed.positionals[1:] or ["-"], record)
-    trained = load_trained(folder, parsed.own)
-    chosen = parsed.config
-    options: dict[str, Any] = {"n_best": chosen.n_best}
-    if isinstance(chosen, DrawPredictionSettings):
-        options |= {"decode": chosen.decode, "out": chosen.out, "overwrite": chosen.force}
-    elif isinstance(chosen, PredictionSettings):
-        options = {"decode": chosen.decode}
-    elif isinstance(chosen, TextPredictionSettings):
-        options = {"sampling": chosen.sample}
-    show = _print_json if parsed.own.json else _print_rows if chosen.n_best > 1 else _print_text
-    if record is not None and get_entry(record.recipe).answers_in_lines and not parsed.own.json:
-        show = _print_unchanged
+    trained = load_trained(folder, parsed.own, record)
     first = 1
-    for lines in blocks:
-        for number, predictions in enumerate(trained.answers(lines, first=first, **options), start=first):
-            show(number, predictions)
-        first += len(lines)
+    for inputs in blocks:
+        _answer(trained, inputs, parsed.config, first=first, as_json=parsed.own.json)
+        first += len(inputs)
         sys.stdout.flush()
     return DONE
 
 
-def _settings(
-    record: Run | None,
-) -> PredictionSettings | ClassPredictionSettings | TextPredictionSettings | DrawPredictionSettings:
-    """Return the default settings for a run of this recipe."""
-    if record is not None and isinstance(record.config, DrawRunConfig):
-        return DrawPredictionSettings(decode=record.config.decode)
-    if record is not None and isinstance(record.config, LanguageRunConfig):
-        return TextPredictionSettings(sample=record.config.sample)
-    decode = getattr(record.config, "decode", None) if record else DecodeConfig()
-    return ClassPredictionSettings() if decode is None else PredictionSettings(decode=decode)
+def _answer(trained: Any, inputs: Sequence[str], options: Any, *, first: int, as_json: bool) -> None:
+    """Answer a block of inputs and print the answers."""
+    recipe, is_ranked = trained.recipe, getattr(options, "n_best", 1) > 1
+    files = recipe.files(inputs, options, first)
+    for index, given in enumerate(trained.answer(inputs, options, first=first)):
+        answer = recipe.save(given, files[index]) if files else given
+        if as_json:
+            print(json.dumps({"input": first + index} | recipe.json(answer), ensure_ascii=False))
+        elif is_ranked:
+            for rank, (text, score) in enumerate(recipe.ranked(answer), start=1):
+                print(first + index, rank, f"{score:.4f}", " ".join(text.splitlines()), sep="\t")
+        else:
+            print("\n".join(recipe.lines(answer)))
 
 
-def _with_beam(argv: list[str], beam: int) -> list[str]:
+def _with_beam(argv: list[str], defaults: Any) -> list[str]:
     """Widen the beam to the number of outputs, unless a beam is given."""
-    n_best = peek_option(argv, "decode.n_best")
-    if n_best is None or not n_best.isdecimal() or peek_option(argv, "decode.beam"):
+    beam, n_best = getattr(getattr(settings, "decode", None), "beam", None), peek_option(argv, "decode.n_best")
+    if beam is None or n_best is None or not n_best.isdecimal() or peek_option(argv, "decode.beam"):
         return argv
     return [argv[0], "--decode.beam", str(max(beam, int(n_best))), *argv[1:]]
 
@@ -174,26 +117,3 @@ def _lines(word: str) -> Iterator[list[str]]:
     if not word.strip():
         raise UserError("the text is empty: there is nothing to predict")
     return iter([[decode_argument(word)]])
-
-
-def _print_text(_number: int, predictions: Sequence[Any]) -> None:
-    print(_one_line(predictions[0].text))
-
-
-def _print_unchanged(_number: int, predictions: Sequence[Any]) -> None:
-    print(predictions[0].text)
-
-
-def _print_rows(number: int, predictions: Sequence[Any]) -> None:
-    for rank, (text, score) in enumerate(predictions, start=1):
-        print(number, rank, f"{score:.4f}", _one_line(text), sep="\t")
-
-
-def _print_json(number: int, predictions: Sequence[Any]) -> None:
-    for rank, (text, score) in enumerate(predictions, start=1):
-        row = {"input": number, "rank": rank, "score": score, "text": text}
-        print(json.dumps(row, ensure_ascii=False))
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.splitlines()) if "\n" in text or "\r" in text else text

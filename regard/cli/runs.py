@@ -48,11 +48,11 @@ def read_run_argument(argv: Sequence[str], usage: str) -> tuple[Path, Run | None
     return Path(argv[0]), read_run(argv[0])
 
 
-def load_trained(folder: Path, options: UseOptions) -> Any:
-    """Load the trained model of a run folder; this imports torch."""
+def load_trained(folder: Path, options: UseOptions, run: Run | None = None) -> Any:
+    """Load the trained model of a run folder, whose settings may have been read before; this imports torch."""
     if options.threads is not None:
         importlib.import_module("torch").set_num_threads(options.threads)
-    load_options: dict[str, Any] = {"device": options.device, "notify": print_notice}
+    load_options: dict[str, Any] = {"device": options.device, "notify": print_notice, "run": run}
     if isinstance(options, DecodingOptions):
         load_options |= {"engine": options.engine, "compute_type": options.compute_type, "workers": options.workers}
     announce_compiling()

@@ -9,7 +9,7 @@
 Source: the format of the files of gupta2018.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from regard.data.bad_rows import BadRow, BadRows, Skipped
@@ -38,10 +38,15 @@ def read_frames(path: str | Path, on_bad: OnBad = "error") -> tuple[Frames, Skip
     on_bad:  error raises at the first line that is not a position; skip skips such lines.
     Raises:  UserError naming the file, the line, what was expected and what was found.
     """
+    return parse_frames(read_lines(Path(path)), str(path), on_bad)
+
+
+def parse_frames(lines: Iterable[bytes], path: str, on_bad: OnBad = "error") -> tuple[Frames, Skipped]:
+    """Return the positions in the lines of a file of this name, as `read_frames`."""
     frames: Frames = {}
     bad_rows = BadRows(on_bad)
     columns: Sequence[int] | None = None  # empty without a header
-    for number, line in enumerate(read_lines(Path(path)), start=1):
+    for number, line in enumerate(lines, start=1):
         where, cells = f"{path}, line {number}", []
         with bad_rows.catch(where):
             cells = _split(line)

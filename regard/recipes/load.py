@@ -12,6 +12,7 @@ from regard.errors import UserError
 from regard.recipes.base.active import default_dtype
 from regard.recipes.base.recipe import Recipe
 from regard.recipes.base.run import Run
+from regard.recipes.base.trained import TrainedRun
 from regard.recipes.learned_files import check_learned
 from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import read_run
@@ -20,11 +21,14 @@ from regard.train.distribution import pick_device
 from regard.train.tensors import load_weights
 
 
-def create_recipe(run: Run, notify: Callable[[str], None]) -> Recipe:
+def create_recipe(run: Run, notify: Callable[[str], None]) -> Recipe[Any]:
     """Return the recipe of a run; `notify` is called with a message where data is left out."""
     entry = get_entry(run.recipe)
-    create = entry.recipe or importlib.import_module(entry.module).create_recipe
-    return create(run, notify)
+    recipe = entry.recipe
+    if isinstance(recipe, str):
+        module, _, name = recipe.partition(":")
+        recipe = getattr(importlib.import_module(module), name)
+    return recipe(run, notify, entry)
 
 
 def load(
@@ -35,18 +39,20 @@ def load(
     compute_type: str | None = None,
     workers: int | None = None,
     notify: Callable[[str], None] = warnings.warn,
-) -> Any:
+    run: Run | None = None,
+) -> TrainedRun:
     """Load the trained model of a run folder.
 
     device:  cpu, cuda, cuda:1, mps ..., or auto: an accelerator if there is one.
     engine:  the engine that decodes: torch, compiled, ctranslate2, or auto; compute_type (such as int8) and workers
              as in `TrainedRun.compile`.
-    notify:  called with a message where data is left out.
+    notify:  called with a message where data is left out, or an input is unusual.
+    run:     content of run.json, if it was read before.
     Raises:  UserError, naming the file, if the folder is not a run folder, or a file is missing, damaged or from a
              newer version; and as `TrainedRun.compile`. Nothing that a file names is imported.
     """
     folder = Path(folder)
-    run = read_run(folder)
+    run = read_run(folder) if run is None else run
     weights = folder / "model.safetensors"
     if not weights.exists():
         raise UserError(f"{weights} is missing: the run has no weights yet; `regard train` continues it")
@@ -57,7 +63,7 @@ def load(
         recipe.open(folder)
         model = recipe.model()
         load_weights(weights, model)
-    trained = recipe.build_run(model.to(pick_device(device)), folder)
+    trained = TrainedRun(recipe, model.to(pick_device(device)), folder)
     trained._active.is_owned = True
     if engine != "auto" or compute_type or workers:
         trained.compile(engine, compute_type=compute_type, workers=workers)

@@ -144,7 +144,7 @@ def test_predict_answers_the_lines_of_several_files(
     assert main(["predict", str(run), str(tmp_path / "a.txt"), str(tmp_path / "b.txt.gz"), "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["input"] for row in rows] == [1, 2, 3]
-    assert [row["text"] for row in rows] == load(run).predict(["stop", "live", "pots"])
+    assert [row["outputs"][0]["text"] for row in rows] == load(run).predict(["stop", "live", "pots"])
 
 
 def test_text_of_a_locale_that_is_ascii_is_read_as_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,8 +180,8 @@ def test_predict_prints_one_line_per_input_line_and_warns(
     assert len(out.splitlines()) == 4
     assert out.splitlines()[1:3] == ["", ""]
     assert err.splitlines() == [
-        "regard: warning: input 2, 3 is empty, and so is its output",
-        "regard: warning: never seen in training, so read as unknown: '\u0436', in input 4",
+        "input 2, 3 is empty, and so is its output",
+        "never seen in training, so read as unknown: '\u0436', in input 4",
     ]
 
 
@@ -202,7 +202,7 @@ def test_n_best_outputs_are_rows_of_input_rank_score_text(
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert [row[:2] for row in rows] == [[str(i), str(rank)] for i in (1, 2) for rank in (1, 2, 3)]
     assert main(["predict", str(run), str(file), "--decode.n-best=3", "--json"]) == 0
-    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    objects = [output for line in capsys.readouterr().out.splitlines() for output in json.loads(line)["outputs"]]
     assert [f"{entry['score']:.4f}" for entry in objects] == [row[2] for row in rows]
     assert [entry["text"] for entry in objects] == [row[3] for row in rows]
 

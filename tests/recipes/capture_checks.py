@@ -1,6 +1,7 @@
 """Checks for the captures of every recipe: axes match the weights, and recording changes no answer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from regard.errors import UserError
 from regard.layers.read import Read
 from regard.look.capture import Capture
 from regard.look.hooks import record_weights
-from regard.look.maps import GRADIENT, AttentionMap, SampleMaps
+from regard.look.maps import GRADIENT, AttentionMap
 from regard.look.record import record
 from regard.look.sample import Image, Plane, Sample, Sound
 from tests.helpers import close
@@ -35,6 +36,7 @@ def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
     with record(run) as recorded:
         assert is_equal(run.predict(inputs), expected)
     assert recorded.recording.names
+    check_batch(run, inputs)
     capture = run.look(inputs)
     assert len(capture)
     for sample_maps in capture:
@@ -52,6 +54,22 @@ def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
             read = torch.ones_like(totals)
             close(totals, torch.where(totals == 0, totals, read) if attention_map.kind == "chain" else read)
     return capture
+
+
+def check_batch(run: Any, inputs: Sequence[Any]) -> None:
+    """Check that inputs answered together have the answers that each has alone, to 1e-5 and with the same labels."""
+    together = [run.recipe.json(answer) for answer in run.answer(inputs)]
+    alone = [run.recipe.json(run.answer([given], first=number)[0]) for number, given in enumerate(inputs, start=1)]
+    for first, second in zip(together, alone, strict=True):
+        assert _is_close(first, second), (first, second)
+
+
+def _is_close(first: Any, second: Any) -> bool:
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(_is_close(first[key], second[key]) for key in first)
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(_is_close, first, second))
+    return first == (pytest.approx(second, rel=1e-5, abs=1e-6) if isinstance(second, float) else second)
 
 
 def check_test_input(run: Any) -> Any:
@@ -87,6 +105,14 @@ def _check_axes(sample: Sample) -> None:
                     assert 0 <= position[0] < len(picture.tracks)
 
 
+def answer_log_probs(run: Any, inputs: Sequence[Any]) -> list[Callable[[], torch.Tensor]]:
+    """Answer these inputs as a look does; return a function for each row that computes log p of its answer."""
+    prepared = run._prepare(inputs, 1)
+    with record(run):
+        answers = run._answer_rows(prepared, run.options, run.recipe.follow)
+    return [partial(run.recipe.log_prob, run._model, prepared, row, answer) for row, answer in enumerate(answers)]
+
+
 def check_gradients(run: Any, inputs: Sequence[Any]) -> Capture:
     """Capture gradients, check the gradient map of each read and that the run is unchanged; return the capture."""
     expected, plain = run.predict(inputs), run.look(inputs)
@@ -94,7 +120,7 @@ def check_gradients(run: Any, inputs: Sequence[Any]) -> Capture:
     assert is_equal(run.predict(inputs), expected)
     assert all(weight.requires_grad and weight.grad is None for weight in run.model.parameters())
     assert not run.model.training
-    parts = run.split_inputs(inputs)
+    parts = answer_log_probs(run, inputs)
     assert len(parts) == len(capture) == len(plain)
     for part, sample_maps, plain_maps in zip(parts, capture, plain, strict=True):
         assert sample_maps.sample.title == plain_maps.sample.title
@@ -116,14 +142,14 @@ def check_gradients(run: Any, inputs: Sequence[Any]) -> Capture:
             assert gradient_map.weights.isfinite().all()
             assert not gradient_map.weights[weights_map.weights == 0].any()
         for gradient_map in gradient_maps:
-            if gradient_map.kind != "chain" and _count_reads(run, part, sample_maps, gradient_map) == 1:
-                _check_finite_difference(run, part, sample_maps, gradient_map)
+            if gradient_map.kind != "chain" and _count_reads(run, part, gradient_map) == 1:
+                _check_finite_difference(run, part, gradient_map)
     keys = [gradient_map.key for sample_maps in capture for gradient_map in sample_maps.find(measure=GRADIENT)]
     assert len(set(keys)) == len(keys)  # keys of samples are distinct
     return capture
 
 
-def _check_finite_difference(run: Any, part: Any, sample_maps: SampleMaps, gradient_map: AttentionMap) -> None:
+def _check_finite_difference(run: Any, log_prob: Callable[[], torch.Tensor], gradient_map: AttentionMap) -> None:
     """Check the largest number of a map against the finite difference of log p when that weight is scaled."""
     largest = int(gradient_map.weights.abs().argmax())
     index, size = np.unravel_index(largest, gradient_map.weights.shape), 1e-2
@@ -138,7 +164,7 @@ def _check_finite_difference(run: Any, part: Any, sample_maps: SampleMaps, gradi
 
         handle = run.model.get_submodule(gradient_map.name).register_forward_hook(scale_weight, with_kwargs=True)
         with torch.no_grad():
-            result = float(run.likelihood(part, sample_maps))
+            result = float(log_prob())
         handle.remove()
         return result
 
@@ -149,8 +175,8 @@ def _check_finite_difference(run: Any, part: Any, sample_maps: SampleMaps, gradi
     assert low - slack <= float(gradient_map.weights.flatten()[largest]) <= high + slack
 
 
-def _count_reads(run: Any, part: Any, sample_maps: SampleMaps, gradient_map: AttentionMap) -> int:
+def _count_reads(run: Any, log_prob: Callable[[], torch.Tensor], gradient_map: AttentionMap) -> int:
     """Return the number of calls of a read under teacher forcing."""
     with record_weights(run.model) as maps, torch.no_grad():
-        run.likelihood(part, sample_maps)
+        log_prob()
     return maps.counts()[gradient_map.name]

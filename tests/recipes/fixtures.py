@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli.main import main
-from regard.recipes.base.text_to_text import TrainedTexts
+from regard.recipes.base.trained import TrainedRun
 from regard.recipes.load import load
 from tests.recipes.toy import SMALL, toy_arguments
 
@@ -19,6 +19,6 @@ def finished_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture(scope="session")
-def trained_run(finished_run: Path) -> TrainedTexts:
+def trained_run(finished_run: Path) -> TrainedRun:
     """Load a finished run."""
     return load(finished_run)

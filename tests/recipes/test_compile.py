@@ -14,7 +14,7 @@ from torch import nn
 from regard.cli.main import main
 from regard.engines.compiled import engine as compiled
 from regard.errors import UserError
-from regard.recipes.base.recipe import TrainedRun
+from regard.recipes.base.trained import TrainedRun
 from regard.recipes.load import load
 from tests.recipes.toy import SOURCES, toy_arguments
 
@@ -47,7 +47,7 @@ def are_close(actual: list[tuple[str, float]], expected: list[tuple[str, float]]
 
 def torch_scores(run: TrainedRun) -> list[tuple[str, float]]:
     """Return the outputs and scores of the torch engine for the current module."""
-    return scores(run.recipe.build_run(run._active.module, run.folder))
+    return scores(TrainedRun(run.recipe, run._active.module, run.folder))
 
 
 class Adapted(nn.Module):
@@ -277,6 +277,6 @@ def test_few_texts_use_torch_if_compiled_code_cannot_be_cached(run, folder, monk
     monkeypatch.setattr(compiled, "_loops", lambda: ())
     with pytest.warns(UserWarning, match="using the torch engine.*NUMBA_CACHE_DIR"):
         run.predict(TEXTS, beam=1)
-    assert run.engine_for(len(TEXTS)).name == "torch"
-    assert run.engine_for(5000).name == "compiled"
-    assert load(folder, engine="compiled").engine_for(1).name == "compiled"
+    assert run._active.engine_for(len(TEXTS), traced=False).name == "torch"
+    assert run._active.engine_for(5000, traced=False).name == "compiled"
+    assert load(folder, engine="compiled")._active.engine_for(1, traced=False).name == "compiled"

@@ -22,7 +22,7 @@ from regard.recipes.draw.scores import _count_by_class, describe_canvas
 from regard.recipes.draw.stages import CanvasBatches, reconstruct
 from regard.recipes.load import load
 from regard.system.fingerprints import add_checksum
-from tests.recipes.capture_checks import check_capture, check_gradients, check_test_input
+from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input
 
 SMALL = [
     "--autoencoder.channels",
@@ -204,7 +204,7 @@ def test_gradients_are_those_of_the_sampled_codes(run):
     texts = ["a three left of a seven", "a two"]
     for text, sample_maps in zip(texts, check_gradients(trained, texts), strict=True):
         probabilities = [step.probability for step in sample_maps.sample.steps]
-        assert trained.likelihood(text, sample_maps).item() == pytest.approx(np.log(probabilities).sum(), abs=1e-3)
+        assert answer_log_probs(trained, [text])[0]().item() == pytest.approx(np.log(probabilities).sum(), abs=1e-3)
 
 
 def test_a_resumed_run_ends_with_the_same_parameters_and_does_not_retrain_the_autoencoder(run, tmp_path):

@@ -12,6 +12,7 @@ from regard.errors import UserError
 from regard.look.maps import GRADIENT
 from regard.look.record import record
 from regard.recipes.load import load
+from tests.recipes.capture_checks import answer_log_probs
 
 TEXT = "the cat sat on the mat and the dog sat on the log.\n"
 
@@ -102,8 +103,9 @@ def test_gradients_are_those_of_the_tokens_after_the_first(run):
     weights = [weight.detach().clone() for weight in trained.model.parameters()]
     plain = trained.look(["the cat", "a log"])
     capture = trained.look(["the cat", "a log"], gradients=True)
-    for text, sample_maps, plain_maps in zip(["the cat", "a log"], capture, plain, strict=True):
-        assert trained.likelihood(text, sample_maps).item() == pytest.approx(
+    log_probs = answer_log_probs(trained, ["the cat", "a log"])
+    for log_prob, sample_maps, plain_maps in zip(log_probs, capture, plain, strict=True):
+        assert log_prob().item() == pytest.approx(
             sum(math.log(step.probability) for step in sample_maps.sample.steps[:-1]), abs=1e-4
         )
         assert [gradient_map.name for gradient_map in sample_maps.find(measure=GRADIENT)] == [
@@ -148,5 +150,5 @@ def test_texts_that_cannot_be_looked_at_are_named(run):
     assert len(trained.predict([test_input], length=3)[0]) == 3
     if trained.config.model.core.name != "recurrent":
         assert trained.look([test_input])[0].sample.title == test_input.strip()
-    with pytest.raises(UserError, match="the test text has 6 inputs, from 0 to 5; there is no input 6"):
+    with pytest.raises(UserError, match=r"test\.txt has 6 inputs, from 0 to 5; there is no input 6"):
         trained.test_input(6)

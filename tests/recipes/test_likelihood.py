@@ -1,7 +1,5 @@
-"""Log-probabilities of answers by hand, and the signature of `look` in every recipe."""
+"""Log-probabilities of answers by hand."""
 
-import importlib
-import inspect
 import math
 
 import pytest
@@ -9,11 +7,10 @@ import torch
 
 from regard.data.text.labels import Labels
 from regard.models.writers.sets import SetPredictions
-from regard.recipes.base.likelihood import answer_log_prob, set_log_prob
-from regard.recipes.base.recipe import EmptyAnswerError, TrainedRun
-from regard.recipes.base.text_to_text import TrainedTexts
-from regard.recipes.registry import RECIPES
+from regard.recipes.base.likelihood import set_log_prob
+from regard.recipes.base.recipe import EmptyAnswerError
 from regard.recipes.targets.labels import ClassTarget, LabelsTarget
+from regard.recipes.targets.recipe import answer_log_prob
 
 
 def test_log_prob_of_a_class_is_that_of_its_probability():
@@ -38,16 +35,3 @@ def test_log_prob_of_a_set_sums_its_elements_each_by_its_query():
     assert (logits.grad[0] != 0).tolist() == [[False, True], [False, False], [True, False]]
     with pytest.raises(EmptyAnswerError, match="no box is detected in it"):
         set_log_prob(SetPredictions(logits, torch.zeros(1, 3, 4)), [], "box")
-
-
-@pytest.mark.parametrize("method", ["look", "likelihood", "check_likelihood", "split_inputs"])
-def test_every_recipe_has_the_same_arguments_of_look(method):
-    expected = inspect.signature(getattr(TrainedRun, method)).parameters.values()
-    kinds = {TrainedTexts}
-    for entry in RECIPES.values():
-        classes = inspect.getmembers(importlib.import_module(entry.module), inspect.isclass)
-        kinds |= {kind for _, kind in classes if issubclass(kind, TrainedRun)}
-    assert len(kinds) >= 10
-    for kind in kinds:
-        parameters = inspect.signature(getattr(kind, method)).parameters.values()
-        assert [(p.name, p.kind, p.default) for p in parameters] == [(p.name, p.kind, p.default) for p in expected]

@@ -22,7 +22,7 @@ from regard.look.maps import GRADIENT
 from regard.models.writers.sets import SetPredictions
 from regard.recipes.events.recipe import EventPrediction
 from regard.recipes.load import load
-from tests.recipes.capture_checks import check_capture, check_gradients, check_test_input, is_equal
+from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input, is_equal
 
 LIMITS = (
     "--train.warmup 10 --train.validate-every 100 --train.tensorboard false --train.precision float32 --train.lr 3e-3"
@@ -120,7 +120,7 @@ def test_images_are_rotated_by_exif_wherever_they_are_read(boxes, tmp_path, caps
     assert main(["evaluate", str(boxes / "run"), *arguments]) == 0
     output = capsys.readouterr().err
     assert "one.csv: 1 images have an EXIF orientation, and the file does not tell whether boxes refer to" in output
-    assert "one.csv: left out 1 images or boxes; first: " in output
+    assert "one.csv: skipped 1 images or boxes; first: " in output
 
 
 def test_more_boxes_than_queries_are_refused(boxes, capsys):
@@ -195,10 +195,10 @@ def test_weights_and_boxes_follow_the_order_of_the_queries(boxes, monkeypatch):
 
 def test_gradients_are_those_of_the_detected_boxes(boxes):
     trained, path = load(boxes / "run"), boxes / "test" / "1.png"
-    (sample_maps,) = check_gradients(trained, [path])
+    check_gradients(trained, [path])
     (predictions,) = trained.predict([path])
     assert predictions
-    assert trained.likelihood(path, sample_maps).item() == pytest.approx(
+    assert answer_log_probs(trained, [path])[0]().item() == pytest.approx(
         sum(np.log(box.score) for box in predictions), abs=1e-4
     )
     black = np.zeros((24, 32, 3), np.uint8)
@@ -229,7 +229,7 @@ def test_images_are_accepted_as_files_arrays_and_images(boxes):
     assert titles == ["1.png", "image 2", "image 3"]
     test_input = check_test_input(trained)
     assert test_input.size == (32, 24)
-    assert trained.look([test_input])[0].sample.title.startswith("test image 0 -> ")
+    assert trained.look([test_input], names=["test image 0"])[0].sample.title.startswith("test image 0 -> ")
     for bad in (pixels[..., 0], pixels.astype(float)):
         with pytest.raises(UserError, match=r"input 1: pixels must be bytes \(uint8\) of \(height, width, 3\)"):
             trained.predict([bad])
@@ -288,9 +288,11 @@ def test_events_of_long_files_are_detected_once(events, tmp_path, monkeypatch):
     true_events = [SoundEvent(0.25 * i, 0.2, f"e{i}") for i in range(18)]
 
     def detect(_model, source):
-        start = float(source[0, 0]) * 32768 / 2000
-        inside = [event for event in true_events if start <= event.onset and event.offset <= start + 1]
-        return [[EventPrediction(replace(event, onset=event.onset - start), 0.9) for event in inside]]
+        rows = []
+        for start in (source[:, 0] * 32768 / 2000).tolist():
+            inside = [event for event in true_events if start <= event.onset and event.offset <= start + 1]
+            rows.append([EventPrediction(replace(event, onset=event.onset - start), 0.9) for event in inside])
+        return rows
 
     run = load(events / "run")
     monkeypatch.setattr(run.recipe, "detect", detect)
@@ -388,8 +390,8 @@ def test_gradients_are_those_of_the_events_of_each_segment(events):
         [sound for sound, with_events in zip(sounds, trained.predict(sounds), strict=True) if with_events][:2]
     )
     capture = trained.look([long], gradients=True)
-    parts = trained.split_inputs([long])
-    assert [len(part) for part in parts] == [2000] * 3
+    parts = answer_log_probs(trained, [long])
+    assert [len(row.samples) for row in trained.recipe.prepare([long], 1).rows] == [2000] * 3
     with_events = [
         (part, sample_maps)
         for part, sample_maps in zip(parts, capture, strict=True)
@@ -398,7 +400,7 @@ def test_gradients_are_those_of_the_events_of_each_segment(events):
     assert len(with_events) > 1
     for part, sample_maps in with_events:
         scores = [event.score for event in sample_maps.sample.pictures["sound"].events]
-        assert trained.likelihood(part, sample_maps).item() == pytest.approx(np.log(scores).sum(), abs=1e-4)
+        assert part().item() == pytest.approx(np.log(scores).sum(), abs=1e-4)
     for sample_maps in capture:
         weights, changed = sample_maps.find(), sample_maps.find(measure=GRADIENT)
         expected = (
@@ -417,7 +419,7 @@ def test_samples_are_accepted_as_integers_and_floats(events):
     assert trained.predict([samples / 32767]) == trained.predict([samples])
     test_input = check_test_input(trained)
     assert np.array_equal(test_input, samples)
-    assert trained.look([test_input])[0].sample.title.startswith("test sound 0 -> ")
+    assert trained.look([test_input], names=["test sound 0"])[0].sample.title.startswith("test sound 0 -> ")
     for bad, message in [
         (samples[None], r"input 1: samples must be one row .* int16 of \(1, 2000\)"),
         (samples[:0], "samples must be one row"),

@@ -142,7 +142,7 @@ def test_a_window_of_the_test_data_is_an_input(run):
     test_input = check_test_input(load(run / "run"))
     assert test_input.shape == (2, 6, 2)
     trained = load(run / "run")
-    assert trained.look([trained.test_input(3)])[0].sample.title.startswith("test window 3: 0 -> (")
+    assert trained.look([trained.test_input(3)], names=["window 3"])[0].sample.title.startswith("window 3: 0 -> (")
 
 
 def test_a_core_without_attention_is_refused_and_a_self_attentive_one_shown(tmp_path):

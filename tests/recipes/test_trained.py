@@ -12,10 +12,11 @@ import regard
 from regard.data.config import TokenizerConfig
 from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
-from regard.recipes.base.text_to_text import Prediction, TrainedTexts
+from regard.recipes.base.recipe import Ranked
+from regard.recipes.base.trained import TrainedRun
 from regard.recipes.load import load
 from regard.system.fingerprints import add_checksum, file_fingerprint
-from tests.recipes.capture_checks import check_capture, check_gradients, check_test_input
+from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input
 from tests.recipes.toy import SOURCES, write_pairs
 
 MIXED = [SOURCES[3], "bob", SOURCES[0], "ada sees", SOURCES[11], "hal hal hal hal hal hal"]
@@ -25,38 +26,38 @@ def test_load_is_public(finished_run: Path) -> None:
     assert regard.load(finished_run).predict(["bob"]) == load(str(finished_run)).predict(["bob"])
 
 
-def test_a_model_created_by_the_caller_uses_torch(trained_run: TrainedTexts) -> None:
-    copy = trained_run.recipe.build_run(trained_run._active.module, trained_run.folder)
+def test_a_model_created_by_the_caller_uses_torch(trained_run: TrainedRun) -> None:
+    copy = TrainedRun(trained_run.recipe, trained_run._active.module, trained_run.folder)
     assert copy.predict(["bob"]) == trained_run.predict(["bob"])
     assert copy.engine.name == "torch"
 
 
-def test_predict_answers_in_order_independently_of_other_inputs(trained_run: TrainedTexts) -> None:
+def test_predict_answers_in_order_independently_of_other_inputs(trained_run: TrainedRun) -> None:
     alone = [trained_run.predict([text])[0] for text in MIXED]
     assert trained_run.predict(MIXED) == alone
     assert trained_run.predict([]) == []
 
 
-def test_predict_gives_n_best_with_falling_scores(trained_run: TrainedTexts) -> None:
+def test_predict_gives_n_best_with_falling_scores(trained_run: TrainedRun) -> None:
     (predictions,) = trained_run.predict(["ada bob sees cleo"], n_best=4, length_penalty=0.5)
-    assert [type(prediction) for prediction in predictions] == [Prediction] * 4
+    assert [type(prediction) for prediction in predictions] == [Ranked] * 4
     scores = [prediction.score for prediction in predictions]
     assert scores == sorted(scores, reverse=True)
     assert all(score < 0 for score in scores)
 
 
-def test_beam_of_run_is_used_unless_another_is_given(trained_run: TrainedTexts) -> None:
+def test_beam_of_run_is_used_unless_another_is_given(trained_run: TrainedRun) -> None:
     decode = trained_run.config.decode
     assert decode.beam == 3
-    expected = [best.text for best, *_ in trained_run.answers(MIXED, decode=decode)]
+    expected = [best.text for best, *_ in trained_run.answer(MIXED)]
     assert trained_run.predict(MIXED) == expected
     scores = [trained_run.predict(MIXED, beam=beam, n_best=1, length_penalty=0) for beam in (1, 8)]
     greedy, wide = (sum(best.score for best, *_ in predictions) for predictions in scores)
     assert wide >= greedy
 
 
-def test_predict_refuses_one_text_and_impossible_numbers(trained_run: TrainedTexts) -> None:
-    with pytest.raises(TypeError, match="texts must be a list of texts, got one text: 'bob'"):
+def test_predict_refuses_one_text_and_impossible_numbers(trained_run: TrainedRun) -> None:
+    with pytest.raises(TypeError, match="inputs must be a list, got one text: 'bob'"):
         trained_run.predict("bob")
     with pytest.raises(ValueError, match="n_best must be from 1"):
         trained_run.predict(["bob"], n_best=0)
@@ -64,25 +65,25 @@ def test_predict_refuses_one_text_and_impossible_numbers(trained_run: TrainedTex
         trained_run.predict(["bob"], n_best=3, beam=2)
 
 
-def test_empty_text_has_an_empty_output_and_a_warning(trained_run: TrainedTexts) -> None:
+def test_empty_text_has_an_empty_output_and_a_warning(trained_run: TrainedRun) -> None:
     with pytest.warns(UserWarning, match="input 1, 3 is empty"):
         outputs = trained_run.predict([" ", "bob", ""])
     assert outputs == ["", trained_run.predict(["bob"])[0], ""]
 
 
-def test_unseen_word_is_read_as_unknown_with_a_warning(trained_run: TrainedTexts) -> None:
+def test_unseen_word_is_read_as_unknown_with_a_warning(trained_run: TrainedRun) -> None:
     with pytest.warns(UserWarning, match="never seen in training.*'zoe', in input 2"):
         outputs = trained_run.predict(["bob", "zoe sees bob"])
     assert isinstance(outputs[1], str)
 
 
 @pytest.mark.parametrize(("text", "size"), [("bob " * 13, "13 tokens"), ("x" * 100_000, "100,000 characters")])
-def test_too_long_text_is_refused_with_the_limit(trained_run: TrainedTexts, text: str, size: str) -> None:
+def test_too_long_text_is_refused_with_the_limit(trained_run: TrainedRun, text: str, size: str) -> None:
     with pytest.raises(UserError, match=f"input 2 is too long: {size}; .*max_length = 12 tokens"):
         trained_run.predict(["bob", text])
 
 
-def test_evaluate_scores_the_runs_own_test_data(trained_run: TrainedTexts) -> None:
+def test_evaluate_scores_the_runs_own_test_data(trained_run: TrainedRun) -> None:
     scores = trained_run.evaluate()
     assert scores["examples"] == 5
     assert 0 <= scores["bleu"] <= 100
@@ -92,7 +93,7 @@ def test_evaluate_scores_the_runs_own_test_data(trained_run: TrainedTexts) -> No
     assert [sample["output"] for sample in scores["samples"]] == trained_run.predict(SOURCES[7:12])
 
 
-def test_evaluate_scores_other_pairs(trained_run: TrainedTexts, tmp_path: Path) -> None:
+def test_evaluate_scores_other_pairs(trained_run: TrainedRun, tmp_path: Path) -> None:
     scores = trained_run.evaluate(write_pairs(tmp_path / "other.tsv", SOURCES[:3]))
     assert scores["examples"] == 3
     assert scores["data"].endswith("other.tsv")
@@ -104,7 +105,7 @@ def test_evaluate_scores_other_pairs(trained_run: TrainedTexts, tmp_path: Path) 
     assert "skipped 1 bad line" in messages[0]
 
 
-def test_evaluation_equals_that_of_one_pair_at_a_time(trained_run: TrainedTexts, tmp_path: Path) -> None:
+def test_evaluation_equals_that_of_one_pair_at_a_time(trained_run: TrainedRun, tmp_path: Path) -> None:
     total, count = 0.0, 0
     for number, source in enumerate(SOURCES[7:12]):
         results = trained_run.evaluate(write_pairs(tmp_path / f"{number}.tsv", [source]))
@@ -113,7 +114,7 @@ def test_evaluation_equals_that_of_one_pair_at_a_time(trained_run: TrainedTexts,
     assert trained_run.evaluate()["nll"] == pytest.approx(total / count, rel=1e-5)
 
 
-def test_look_relates_output_to_input(trained_run: TrainedTexts) -> None:
+def test_look_relates_output_to_input(trained_run: TrainedRun) -> None:
     first, second = check_capture(trained_run, ["  bob sees ada ", "gus"])
     assert first.sample.axes["source"].labels == ("bob", "sees", "ada", "</s>")
     assert second.sample.axes["source"].labels == ("gus", "</s>")
@@ -128,12 +129,13 @@ def test_look_relates_output_to_input(trained_run: TrainedTexts) -> None:
         trained_run.look([" "])
 
 
-def test_gradients_are_those_of_the_output_text(trained_run: TrainedTexts) -> None:
-    first, second = check_gradients(trained_run, ["bob sees ada", "gus"])
-    for text, sample_maps in (("bob sees ada", first), ("gus", second)):
+def test_gradients_are_those_of_the_output_text(trained_run: TrainedRun) -> None:
+    texts = ["bob sees ada", "gus"]
+    capture = check_gradients(trained_run, texts)
+    for log_prob, sample_maps in zip(answer_log_probs(trained_run, texts), capture, strict=True):
         expected = sum(math.log(step.probability) for step in sample_maps.sample.steps)
         # The search excludes special tokens.
-        assert trained_run.likelihood(text, sample_maps).item() == pytest.approx(expected, abs=0.2)
+        assert log_prob().item() == pytest.approx(expected, abs=0.2)
 
 
 def copy_run(finished_run: Path, folder: Path) -> Path:

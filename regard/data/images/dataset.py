@@ -21,7 +21,7 @@ from PIL import Image
 
 from regard.data.bad_rows import BadRows
 from regard.data.config import ImagesConfig
-from regard.data.images.files import read_image, resolve_path
+from regard.data.images.files import UprightImage, read_image, resolve_path
 from regard.data.images.folders import list_image_folders
 from regard.data.images.idx import MAGIC_IMAGES, MAGIC_LABELS, read_idx
 from regard.data.images.lists import FORMATS, read_image_list
@@ -113,7 +113,16 @@ def read_image_array(
     where:  location of the reference to the file, for messages.
     Raises: UserError naming both.
     """
-    upright = read_image(file, where)
+    return to_image_array(read_image(file, where), config, shape, f"{where}: {file}" if where else str(file))
+
+
+def to_image_array(
+    upright: UprightImage, config: ImagesConfig, shape: tuple[int, int, int] | None, name: str
+) -> NDArray[np.uint8]:
+    """Return an image as an array (channels, height, width), which must have `shape` if it is given.
+
+    Raises: UserError naming the image.
+    """
     image = upright.image
     channels = shape[0] if shape else _channels(image, config)
     converted = image.convert("L" if channels == 1 else "RGB")
@@ -123,7 +132,6 @@ def read_image_array(
     if shape and array.shape != shape:
         size = f"{upright.describe_size()} pixels" if config.size is None else f"{config.size} x {config.size} pixels"
         sizes = f"{size}, but the images before it have {shape[2]} x {shape[1]}"
-        name = f"{where}: {file}" if where else str(file)
         raise UserError(f"{name}: has {sizes}: set --data.size to resize all images.")
     return array
 

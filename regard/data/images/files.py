@@ -92,7 +92,7 @@ def read_image(path: Path, where: str = "") -> UprightImage:
         content = read_bytes(path)
     except UserError as error:
         raise UserError(f"{where}: {error}" if where else str(error)) from error
-    return _decode(content, f"{where}: {path}" if where else str(path))
+    return decode_image(content, f"{where}: {path}" if where else str(path))
 
 
 def prepare_image(image: Image.Image, name: str) -> UprightImage:
@@ -176,7 +176,7 @@ class ImageFiles:
             archive.seek(start)
             content = archive.read(size)
         add_digest(f"{self.path}/{path}", content)
-        return _to_color(_decode(content, f"{where}: {self.path} / {path}"))
+        return _to_color(decode_image(content, f"{where}: {self.path} / {path}"))
 
     def _find(self, name: str) -> str | None:
         return next((path for path in _candidate_paths(name) if self._contains(path)), None)
@@ -187,7 +187,8 @@ class ImageFiles:
         return _is_inside(name) and _exists(self.path / name)
 
 
-def _decode(content: bytes, name: str) -> UprightImage:
+def decode_image(content: bytes, name: str) -> UprightImage:
+    """Decode and prepare the content of an image file. Raises UserError as `read_image`; `name` is for messages."""
     limit = pixel_limit()
     if limit > _MOST_PIXELS and Image.MAX_IMAGE_PIXELS is not None:  # the user raised the limit above Pillow's
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, (limit + 1) // 2)

@@ -78,25 +78,38 @@ def append_sound(store: SampleStore, path: Path, sample_rate: int, where: str = 
     except UserError as error:
         raise UserError(f"{where}: {error}" if where else str(error)) from error
     try:
-        with _spool(path) if is_pipe(status) else path.open("rb") as file:
-            start = file.read(_START_BYTES)
-            check_content(name, start)
+        with _spool(read_bytes(path)) if is_pipe(status) else path.open("rb") as file:
             add_file_digest(path, file)
-            truncation = describe_truncation(file)
-            with _open(file, start[:8], name) as (sound, stated):
-                reader = _SoundReader(sound, name, most=_most_samples(file), stated=stated)
-                reader.check(sample_rate)
-                for block in resample(reader.blocks(), sound.samplerate, sample_rate, size=_BLOCK):
-                    store.append(np.clip(np.round(block * 32767), -32768, 32767).astype(np.int16))
+            file.seek(0)
+            return _append(store, file, sample_rate, name)
     except OSError as error:
         raise UserError(f"{name}: cannot be read: {error.strerror or error}.") from error
+
+
+def decode_sound(content: bytes, sample_rate: int, name: str) -> tuple[NDArray[np.int16], SoundNotes]:
+    """Return the samples in the content of a sound file, with notes on them. Raises as `append_sound`."""
+    store = SampleStore()
+    with _spool(content) as file:
+        notes = _append(store, file, sample_rate, name)
+    return store.array(), notes
+
+
+def _append(store: SampleStore, file: BinaryIO, sample_rate: int, name: str) -> SoundNotes:
+    start = file.read(_START_BYTES)
+    check_content(name, start)
+    truncation = describe_truncation(file)
+    with _open(file, start[:8], name) as (sound, stated):
+        reader = _SoundReader(sound, name, most=_most_samples(file), stated=stated)
+        reader.check(sample_rate)
+        for block in resample(reader.blocks(), sound.samplerate, sample_rate, size=_BLOCK):
+            store.append(np.clip(np.round(block * 32767), -32768, 32767).astype(np.int16))
     return reader.notes(truncation)
 
 
-def _spool(path: Path) -> BinaryIO:
-    """Copy the content of a pipe to a temporary file."""
+def _spool(content: bytes) -> BinaryIO:
+    """Copy content to a temporary file, since libsndfile opens sounds by file descriptor."""
     file = tempfile.TemporaryFile(prefix="regard-sound-")  # noqa: SIM115  # the caller closes it
-    file.write(read_bytes(path))
+    file.write(content)
     file.seek(0)
     return file
 

@@ -20,7 +20,11 @@ def read_lines(path: Path) -> list[bytes]:
     Raises:  UserError if the file is missing (with similar names), a folder, unreadable, damaged, empty, UTF-16, or has
              more than MOST_LINES lines.
     """
-    content = read_unpacked(path)
+    return split_lines(read_unpacked(path), path)
+
+
+def split_lines(content: bytes, path: str | Path) -> list[bytes]:
+    """Return the lines of the content of a file of this name, as `read_lines`."""
     if not content:
         raise UserError(f"{path}: the file is empty.")
     if _is_utf16(content[:_SAMPLE]):

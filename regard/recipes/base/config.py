@@ -1,19 +1,22 @@
-"""Shared settings of recipes: limits on lengths, and the data that `evaluate` takes. Importing them needs no torch."""
+"""Options that recipes share: limits on lengths, other data to evaluate on, outputs to predict. (no torch)"""
 
-from dataclasses import replace
-from typing import Literal
+import dataclasses
+from dataclasses import field
+from typing import Annotated, Any, TypeVar
 
 from regard.data.config import OnBad, PairFormat
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig, max_length_of
 from regard.settings.declare import settings
-from regard.settings.ranges import Count
+from regard.settings.ranges import Count, Range
+
+Options = TypeVar("Options")
 
 
 def clamp_max_length(decode: DecodeConfig, model: ModelConfig) -> DecodeConfig:
     """Return the search settings with max_length limited to the number of learned positions."""
     limit = max_length_of(model.core)
-    return decode if limit is None else replace(decode, max_length=min(decode.max_length, limit))
+    return decode if limit is None else dataclasses.replace(decode, max_length=min(decode.max_length, limit))
 
 
 def limit_input_length(max_length: int, model: ModelConfig) -> int:
@@ -22,104 +25,93 @@ def limit_input_length(max_length: int, model: ModelConfig) -> int:
     return max_length if limit is None else min(max_length, limit - 1)
 
 
-@settings
-class OtherText:
-    """Another text to evaluate a language model on."""
+def defaults_of_run(kind: type[Options], config: Any) -> Options:
+    """Return the options of a command with the run's own values as defaults.
 
-    test: tuple[str, ...] = ()
-    """Text files, UTF-8, also with .gz. Several are evaluated one by one. Default: the run's test text."""
-
-
-@settings
-class OtherTagged:
-    """Other sentences to evaluate a tagger on."""
-
-    test: tuple[str, ...] = ()
-    """Columns of token and tag, or FILE.jsonl; also with .gz. Several are evaluated one by one. Default: the run's test
-    data."""
-    format: Literal["auto", "columns", "jsonl"] = "auto"
-    """File format. auto: jsonl for names ending in .jsonl, else columns."""
-    on_bad: OnBad = "error"
-    """Handling of bad sentences (a token without a tag, not UTF-8, unknown tag, too long): error stops; skip leaves
-    them out and counts them."""
+    These are the fields that have the name and the type of a field of the run's settings: decode, threshold.
+    """
+    options: Any = kind()
+    names = [item.name for item in dataclasses.fields(options)]
+    shared = [name for name in names if type(getattr(config, name, None)) is type(getattr(options, name))]
+    return dataclasses.replace(options, **{name: getattr(config, name, None) for name in shared})
 
 
-@settings
-class OtherTracks:
-    """Other recordings to evaluate a forecaster on."""
+def set_options(options: Options, values: dict[str, Any]) -> Options:
+    """Return options with the values of these fields, which may also be fields of the dataclasses in them.
 
-    test: tuple[str, ...] = ()
-    """Text files of frame, id, x, y. Several are evaluated one by one. Default: the run's test data, as a whole."""
-
-
-@settings
-class OtherImages:
-    """Other images to evaluate a model on, in the format of its training data."""
-
-    test: tuple[str, ...] = ()
-    """A folder with one subfolder per class, or an IDX file. Several are evaluated one by one. Default: the run's test
-    data."""
-    on_bad: OnBad = "error"
-    """Handling of files that are not images or have an unknown class: error stops; skip leaves them out and counts
-    them."""
-
-
-@settings
-class OtherBoxes:
-    """Other images with boxes to evaluate a detector on."""
-
-    test: tuple[str, ...] = ()
-    """Boxes: FILE.json (COCO), FILE.csv or FILE.jsonl. Several are evaluated one by one. Default: the run's test
-    data."""
-    images: str | None = None
-    """Folder or tar of the images. Default: the folder of the file of boxes."""
-    on_bad: OnBad = "error"
-    """Handling of boxes without area or outside their image: error stops; skip leaves them out and counts them."""
-
-
-@settings
-class OtherSounds:
-    """Other sounds with events to evaluate a detector on."""
-
-    test: tuple[str, ...] = ()
-    """A CSV of sound files and their events, or an npz of recordings from which test scenes are generated. Several are
-    evaluated one by one. Default: the run's test data."""
-    on_bad: OnBad = "error"
-    """Handling of events without duration or outside their file: error stops; skip leaves them out and counts them."""
-
-
-@settings
-class OtherScenes:
-    """Other images to evaluate a text-to-image model on, in the format of its training data."""
-
-    test: tuple[str, ...] = ()
-    """A folder with one subfolder per class, or an IDX file, whose images are placed on canvases; or FILE.tsv or
-    FILE.jsonl of image files and captions. Several are evaluated one by one. Default: the run's test data."""
-    on_bad: OnBad = "error"
-    """Handling of bad lines and of files that are not images or have an unknown class: error stops; skip leaves them
-    out and counts them."""
-
-
-@settings
-class OtherLabeled:
-    """Other texts to evaluate a classifier on, in the format of its training data."""
-
-    test: tuple[str, ...] = ()
-    """Texts and labels: FILE.tsv, FILE.jsonl, hf:NAME; also with .gz. Several are evaluated one by one. Default: the
-    run's test data."""
-    format: Literal["auto", "tsv", "csv", "jsonl", "huggingface"] = "auto"
-    """File format. auto: by the file suffix or `hf:`."""
-    text_column: Count | str | None = None
-    """Column of the text. Default: as in training."""
-    label_column: Count | str | None = None
-    """Column of the label. Default: as in training."""
-    on_bad: OnBad = "error"
-    """Handling of bad lines (wrong columns, empty text, not UTF-8, unknown label): error stops; skip leaves them out
-    and counts them."""
+    With n_best alone, the beam is widened to it. Raises TypeError for a name that is no option.
+    """
+    given: Any = options
+    inner = {
+        below.name: item.name
+        for item in dataclasses.fields(given)
+        if dataclasses.is_dataclass(getattr(given, item.name))
+        for below in dataclasses.fields(getattr(given, item.name))
+    }
+    names = inner | {item.name: "" for item in dataclasses.fields(given)}
+    unknown = [name for name in values if name not in names]
+    if unknown:
+        expected = ", ".join(names) or "none"
+        raise TypeError(f"unknown option {unknown[0]!r}; the options are: {expected}")
+    changes: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        if value is not None:
+            changes.setdefault(names[name], {})[name] = value
+    if "n_best" in values and "beam" in inner and values.get("beam") is None:
+        changes[inner["beam"]] |= {"beam": max(getattr(given, inner["beam"]).beam, values["n_best"] or 1)}
+    own = changes.pop("", {})
+    parts = {name: dataclasses.replace(getattr(given, name), **fields) for name, fields in changes.items()}
+    return dataclasses.replace(given, **own, **parts)
 
 
 @settings
 class OtherData:
+    """Data to evaluate on instead of the run's own test data."""
+
+    test: tuple[str, ...] = ()
+    """Files. Several are evaluated one by one. Default: the run's test data."""
+
+    def split(self) -> list[Any]:
+        """Return the options for each file."""
+        return [dataclasses.replace(self, test=(path,)) for path in self.test]
+
+
+@settings
+class Evaluation:
+    """Test data."""
+
+    data: OtherData = field(default_factory=OtherData)
+    """Data to evaluate on instead of the run's own test data."""
+
+
+@settings
+class NoOptions:
+    """No options."""
+
+
+@settings
+class RankedPrediction:
+    """Classification options."""
+
+    n_best: Annotated[int, Range(1, 1_000)] = 1
+    """Number of classes to print for each input, most probable first, with their probabilities."""
+
+
+@settings
+class PairsPrediction:
+    """Decoding options."""
+
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    """Decoding; the defaults are the run's own."""
+
+    @property
+    def n_best(self) -> int:
+        """Number of outputs per text."""
+        return self.decode.n_best
+
+
+@settings
+class OtherPairs(OtherData):
     """Other text pairs to evaluate a model on."""
 
     test: tuple[str, ...] = ()
@@ -142,3 +134,39 @@ class OtherData:
             raise ValueError(
                 f"test_target must name one file for each file in test ({len(self.test)}), got {len(self.test_target)}"
             )
+
+    def split(self) -> list[Any]:
+        """Return the options for each file, with its target side."""
+        targets = [(target,) for target in self.test_target] or [()] * len(self.test)
+        pairs = zip(self.test, targets, strict=True)
+        return [dataclasses.replace(self, test=(path,), test_target=target) for path, target in pairs]
+
+
+@settings
+class PairsEvaluation:
+    """Test data and decoding options."""
+
+    data: OtherPairs = field(default_factory=OtherPairs)
+    """Pairs to evaluate on instead of the run's own test data."""
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    """Decoding; the defaults are the run's own."""
+
+
+@settings
+class OtherImages(OtherData):
+    """Other images to evaluate a model on, in the format of its training data."""
+
+    test: tuple[str, ...] = ()
+    """A folder with one subfolder per class, or an IDX file. Several are evaluated one by one. Default: the run's test
+    data."""
+    on_bad: OnBad = "error"
+    """Handling of files that are not images or have an unknown class: error stops; skip leaves them out and counts
+    them."""
+
+
+@settings
+class ImagesEvaluation:
+    """Test data."""
+
+    data: OtherImages = field(default_factory=OtherImages)
+    """Images to evaluate on instead of the run's own test data."""

@@ -1,27 +1,25 @@
-"""Registry entries of recipes."""
+"""Registry entries of recipes. (no torch)"""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from regard.recipes.base.config import OtherData
+from regard.recipes.base.config import Evaluation, NoOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Registry entry of a recipe: its configuration, and the module that implements it."""
+    """What the command line needs to know of a recipe before its module is imported; stands in its config.py."""
 
     name: str
     summary: str
     """Description in one line, for lists."""
     config: type[Any]
-    module: str = ""
-    """Module with `create_recipe(run, notify)`; imported when the recipe is used."""
-    other: type = OtherData
-    """Options of `evaluate` for data other than the run's test data."""
-    reads_files: bool = False
-    """True if an input is a file (an image, a sound, a recording) instead of a text."""
-    answers_in_lines: bool = False
-    """True if an answer has several lines, such as the boxes of an image."""
-    recipe: Callable[..., Any] | None = None
-    """The recipe's class (or a function that creates it), for recipes without a module: the user's own."""
+    """Settings of a run."""
+    options: type[Any] = NoOptions
+    """Options of `predict`."""
+    evaluation: type[Any] = Evaluation
+    """Options of `evaluate`: `data`, a `regard.recipes.base.config.OtherData`, and others."""
+    input: Literal["text", "image", "sound", "tracks"] = "text"
+    """What an input is: a line of text, or a file of this kind."""
+    recipe: type[Any] | str
+    """The recipe's class, or MODULE:CLASS, imported when it is used."""

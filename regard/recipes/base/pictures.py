@@ -1,8 +1,10 @@
-"""Images as inputs of a model: reading, the patches that attention maps refer to, and the shape of a run's images."""
+"""Images as data and inputs: splits, pixels, the patches that attention maps refer to, the shape of a run's images."""
 
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.config import ImagesConfig
-from regard.data.images.dataset import read_image_array
+from regard.data.images.dataset import (
+    ImageDataset,
+    image_shape,
+    load_digits,
+    read_images,
+    read_training_images,
+    to_image_array,
+)
+from regard.data.images.files import decode_image
 from regard.errors import UserError
 from regard.look.sample import Axis, Image
 from regard.models.readers.images import ImageReader
+from regard.recipes.base.config import OtherImages
+from regard.recipes.base.recipe import Examples, File, Prepared
 from regard.system.files import read_json
 
 _SHAPE = "images.json"
@@ -38,24 +50,61 @@ def patch_axis(reads: ImageReader) -> Axis:
     return Axis(labels=axis.labels, kind=axis.kind, picture=axis.picture, places=tuple(places))
 
 
-def load_pixels(given: Any, number: int, data: ImagesConfig, shape: Sequence[int]) -> NDArray[np.uint8]:
-    """Return the pixels (channels, height, width) of an input as uint8, for a run that reads images of this shape.
+def prepare_pixels(inputs: Sequence[Any], first: int, data: ImagesConfig, shape: Sequence[int]) -> Prepared:
+    """Return the pixels (channels, height, width) of inputs as uint8, for a run that reads images of this shape.
 
-    given:  an image file, or an array.
-    Raises: UserError naming the input if it is neither, or of another shape.
+    inputs: image files (`File`), or uint8 arrays of this shape.
+    Raises: UserError naming an input that is neither, or of another shape.
     """
-    channels, height, width = shape
-    if isinstance(given, np.ndarray):
-        if given.dtype != np.uint8 or given.shape != (channels, height, width):
+    prepared, (channels, height, width) = Prepared(len(inputs)), shape
+    data = data if data.size else replace(data, size=height)
+    for owner, given in enumerate(inputs):
+        where = f"input {first + owner}"
+        if isinstance(given, File):
+            name = f"{where}: {given.name}"
+            pixels = to_image_array(decode_image(given.content, name), data, (channels, height, width), name)
+        elif not isinstance(given, np.ndarray) or given.dtype != np.uint8 or given.shape != (channels, height, width):
+            found = f"{given.dtype} of {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
             raise UserError(
-                f"input {number}: pixels must be bytes (uint8) of (channels, height, width) = "
-                f"{(channels, height, width)}, got {given.dtype} of {given.shape}"
+                f"{where}: pixels must be bytes (uint8) of (channels, height, width) = {tuple(shape)}, got {found}"
             )
-        return given.copy()  # torch does not accept read-only arrays
-    if not isinstance(given, str | Path) or not Path(given).is_file():
-        name = given if isinstance(given, str | Path) else type(given).__name__
-        raise UserError(f"input {number}: {name} is not a file; give paths of image files, or uint8 arrays")
-    return read_image_array(Path(given), data, (channels, height, width))
+        else:
+            pixels = given.copy()  # torch does not accept read-only arrays
+        prepared.add(owner, pixels)
+    return prepared
+
+
+class ImageSplits:
+    """Images of the splits of a run; training and validation images are read together, once."""
+
+    def __init__(self, data: ImagesConfig, seed: int):
+        self.data, self.seed = data, seed
+        self.shape: tuple[int, int, int] | None = None
+        """Shape of all images, once it is known."""
+
+    def read(self, split: str, other: OtherImages | None) -> Examples[ImageDataset]:
+        """Return the images of a split, or of a folder, a list or an IDX file."""
+        data = self.data if other is None else replace(self.data, on_bad=other.on_bad, test=other.test[0])
+        if split != "test":
+            images = self._training[split == "val"]
+        elif data.test is None:
+            images = load_digits("test")
+        else:
+            images = read_images(data.test, data, self.shape or image_shape(self._training[0]))
+        left_out, on_bad = images.left_out(), data.on_bad
+        return Examples(
+            images,
+            images.origin,
+            len(images),
+            input=images.pixels.__getitem__,
+            name=images.where,
+            on_bad=on_bad,
+            skipped=left_out,
+        )
+
+    @cached_property
+    def _training(self) -> tuple[ImageDataset, ImageDataset]:
+        return read_training_images(self.data, seed=self.seed)
 
 
 def save_shape(folder: Path, shape: tuple[int, int, int]) -> None:

@@ -1,243 +1,204 @@
-"""Base classes of recipes (the data, model and metric of a run) and of trained runs, and checks of their inputs.
+"""Base class of recipes: a task from its data to its answers.
 
-    recipe = create_recipe(run, notify)  data and metric, from the run's settings
-    recipe.learn(folder)               write vocabularies, labels and scales, computed from the training data
-    recipe.pretrain(folder)            train the models that the main model needs
-    recipe.open(folder)                read the files of `learn` and `pretrain`
-    recipe.model(), .batches()         model and training batches, for regard.train.loop.fit
-    recipe.measure(model)              validation metrics; `recipe.metric` selects the best checkpoint
-    recipe.build_run(model, folder)    the trained model with predict, evaluate and look
+    recipe.read(split)                   examples of a split, or of other data
+    recipe.learn(folder)                 write vocabularies, labels and scales, computed from the training data
+    recipe.open(folder)                  read them
+    recipe.batches(), .model()           for regard.train.loop.fit
+    recipe.score(inference, examples)    metrics; `recipe.metric` selects the best checkpoint
 
-Everything else of a run (its folder, resuming, reports) is shared by all recipes: regard.recipes.training.
+    recipe.prepare(inputs)               inputs -> rows of the model
+    recipe.answer(inference, rows)       rows -> answers, a batch at a time
+    recipe.join(prepared, answers)       answers of rows -> answers to inputs
+    recipe.value, .lines, .json          an answer for Python, as text, and as JSON
+
+Reading files, batching, tracing, notes and evaluation are the same for all recipes: regard.recipes.base.trained. So are
+training, the run folder and the report: regard.recipes.training.
 """
 
-import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
-import torch
 from torch import Tensor, nn
 
-from regard.engines.engine import Engine
 from regard.errors import UserError
-from regard.look.capture import Capture
-from regard.look.hooks import NoReadsError
-from regard.look.maps import GRADIENT, AttentionMap, SampleMaps
-from regard.look.record import record
 from regard.look.sample import Sample
-from regard.recipes.base.active import MANY, ActiveModel
+from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.config import defaults_of_run
+from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import Run
+from regard.system.fingerprints import record_digests
 from regard.trace import Trace
 from regard.train.protocols import TrainingBatches
+
+ConfigT = TypeVar("ConfigT")
+DataT = TypeVar("DataT")
+_NOTES = 10
 
 
 class EmptyAnswerError(UserError):
     """The answer to an input is empty, so it has no probability to differentiate."""
 
 
-class TrainedRun(ABC):
-    """A trained model with its recipe, settings and folder, as returned by `load`."""
+class Ranked(NamedTuple):
+    """One of the best answers as text, and its score."""
 
-    decodes = False
+    text: str
+    score: float
+
+
+class File(NamedTuple):
+    """Content of a file that is an input."""
+
+    name: str
+    """For messages and titles."""
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Examples(Generic[DataT]):
+    """Examples of a split, and how each is given to `predict`."""
+
+    data: DataT
+    """What the recipe reads, in its own form."""
+    origin: str
+    """Name of the data, for messages."""
+    count: int
+    input: Callable[[int], Any]
+    """Returns the input of an example, as `predict` takes it."""
+    name: Callable[[int], str] | None = None
+    """Returns the name of an example for reports; by default, its input if that is a text."""
+    reference: Callable[[int], str] | None = None
+    """Returns the target of an example as text, for reports."""
+    on_bad: str = "error"
+    """error: examples that cannot be used are refused; skip: they are left out."""
+    skipped: tuple[str, ...] = ()
+    """Notes on what was left out, one per line."""
+    targets: Any = None
+    """Encoded targets, if `usable` encodes them."""
+
+    def __len__(self) -> int:
+        return self.count
+
+
+@dataclass
+class Prepared:
+    """Inputs as rows of the model: one row for an input, several, or none."""
+
+    count: int
+    """Number of inputs."""
+    rows: list[Any] = field(default_factory=list)
+    owner: list[int] = field(default_factory=list)
+    """Index of the input of each row."""
+    facts: list[Any] = field(default_factory=list)
+    """What is needed besides the row to interpret its answer: a scale, a start, a text."""
+    notes: list[str] = field(default_factory=list)
+    """Notes on unusual inputs."""
+    names: list[str] = field(default_factory=list)
+    """Name of each input, for titles."""
+
+    def add(self, owner: int, row: Any, fact: Any = None) -> None:
+        """Add a row of input `owner`."""
+        self.rows.append(row)
+        self.owner.append(owner)
+        self.facts.append(fact)
+
+    def name_of(self, row: int) -> str:
+        """Return the name of the input of a row."""
+        return self.names[self.owner[row]]
+
+
+class Recipe(ABC, Generic[ConfigT]):
+    """Data, model, metric and answers of one run."""
+
+    metric: str
+    """Entry of `score` that selects the best checkpoint."""
+    higher_is_better: bool = True
+    """Direction of the metric."""
+    monitored: tuple[str, ...] = ()
+    """Entries of `score` that are computed for the validation data; all numbers if empty."""
+    decodes: bool = False
     """True if answers are decoded token by token, by an engine (regard.engines)."""
 
-    def __init__(self, recipe: "Recipe", model: nn.Module, folder: Path):
-        self.recipe = recipe
-        self._active = ActiveModel(model, decodes=self.decodes, recipe=recipe.run.recipe)
-        self.run = recipe.run
-        self.folder = folder
-        self._names: dict[int, tuple[weakref.ref, str]] = {}
-        self.trace: Trace | None = None
-        """Trace that receives what the run computes; None unless its attention is recorded (regard.look.record)."""
-
-    def __repr__(self) -> str:
-        count = sum(parameter.numel() for parameter in self._model.parameters())
-        return f"{type(self).__name__}({str(self.folder)!r}, recipe={self.run.recipe!r}, parameters={count:,})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the trace, and without the names of inputs, which belong to this process."""
-        return vars(self) | {"_names": {}, "trace": None}
+    def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
+        self.run = run
+        self.notify = notify
+        self.entry = entry
 
     @property
-    def config(self) -> Any:
+    def config(self) -> ConfigT:
         """All settings of the run."""
         return self.run.config
 
-    @property
-    def model(self) -> Any:
-        """The module. The caller may change it, so the torch engine runs it from now on, until `compile` is called."""
-        return self._active.hand_out()
-
-    def compile(
-        self, engine: str | None = None, *, compute_type: str | None = None, workers: int | None = None
-    ) -> None:
-        """Freeze a copy of the model in its present state, which computes all answers from now on.
-
-        It uses as many threads as torch has now. Later changes of the module that `model` returned do not reach the
-        copy, until `compile` is called again or `model` is accessed.
-
-        engine:  a name in regard.engines.config.ENGINES, or auto; by default, the engine given to `load`.
-        workers: batches decoded in parallel; the threads are divided among them.
-        Raises:  UserError if the engine does not exist, is not installed, does not support this model or the compute
-                 type, or if the recipe decodes no tokens.
-        """
-        self._active.compile(engine, compute_type=compute_type, workers=workers)
-
-    def engine_for(self, count: int) -> Engine:
-        """Return the engine that decodes `count` inputs; always torch while attention is recorded."""
-        return self._active.engine_for(count, traced=self.trace is not None)
-
-    @property
-    def engine(self) -> Engine:
-        """The engine that decodes; always torch while attention is recorded."""
-        return self.engine_for(MANY)
-
-    @property
-    def _model(self) -> Any:
-        """The module that computes answers. Only for this package: reading it does not end a compiled engine."""
-        return self._active.model
+    # Data
 
     @abstractmethod
-    def evaluate(self, *args: Any, **options: Any) -> dict[str, Any]:
-        """Score the model on the run's test data, or on other data of its kind."""
+    def read(self, split: str, other: Any = None) -> Examples[Any]:
+        """Return the examples of a split: train, val or test; or of other data.
 
-    @abstractmethod
-    def predict(self, inputs: Any, **options: Any) -> Any:
-        """Return the model's answer to each input."""
-
-    @abstractmethod
-    def test_input(self, index: int) -> Any:
-        """Return input `index` (from 0) of the run's test data, in the form that `predict` and `look` take.
-
-        Raises UserError if the run has no test data or the index is out of range.
+        other: the field `data` of the options of `evaluate`, naming one file.
         """
 
-    def likelihood(self, given: Any, maps: SampleMaps) -> Tensor:
-        """Return log p of the answer recorded in a sample of a capture, as a differentiable scalar.
+    def usable(self, examples: Examples[Any]) -> Examples[Any]:
+        """Return the examples whose lengths and labels fit what was learned. Raises UserError for others."""
+        return examples
 
-        given:  an item of `split_inputs`.
-        Raises: UserError for models without probabilities, EmptyAnswerError if the answer is empty.
-        """
-        raise UserError(self._no_probability_message())
+    def has_test(self) -> bool:
+        """Return True if there is test data; built-in and synthetic data always have it."""
+        data: Any = self.config.data  # type: ignore[attr-defined]
+        return not getattr(data, "train", None) or bool(getattr(data, "test", None))
 
-    def check_likelihood(self) -> None:
-        """Raise UserError if the answers have no probability, so that there is nothing to differentiate."""
-        if type(self).likelihood is TrainedRun.likelihood:
-            raise UserError(self._no_probability_message())
+    def load(self, split: str, other: Any = None) -> Examples[Any]:
+        """Return the examples of `read`, after reporting what was left out."""
+        examples = self.read(split, other)
+        for line in examples.skipped:
+            self.notify(line)
+        return examples
 
-    def split_inputs(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return one item for each sample of a look at these inputs: an input, or a segment of a long one."""
-        return inputs
+    @cached_property
+    def train(self) -> Examples[Any]:
+        """Training examples, as read."""
+        return self.load("train")
 
-    def look(self, inputs: Sequence[Any], *, gradients: bool = False) -> Capture:
-        """Return the attention maps recorded while the model answers each input (regard.look.capture).
+    @cached_property
+    def val(self) -> Examples[Any]:
+        """Validation examples, as read."""
+        return self.load("val")
 
-        gradients: add the gradient of log p of the answer for each attention weight (regard.look.measures), except
-                for samples whose answer is empty.
-        Raises: UserError if an input is empty or cannot be read, if the model has no attention, or if gradients are
-                asked for and answers have no probability or all of them are empty.
-        """
-        check_inputs(inputs)
-        if gradients:
-            self.check_likelihood()
-        capture = self._record(lambda: self.predict(inputs))
-        if gradients:
-            self._differentiate(capture, inputs)
-        return capture
+    def load_usable(self, examples: Examples[Any]) -> Examples[Any]:
+        """Return the usable examples, after reporting what was left out."""
+        usable = self.usable(examples)
+        for line in usable.skipped:
+            if line not in examples.skipped:
+                self.notify(line)
+        return usable
 
-    def _record(self, run: Callable[[], Any]) -> Capture:
-        """Return the attention maps recorded while `run` is called."""
-        try:
-            with record(self) as capture:
-                run()
-        except NoReadsError as error:
-            raise UserError(f"this model does not attend: {error}") from error
-        if not any(capture.recording.counts().values()):
-            raise UserError("no attention was recorded: inputs of a single item have no other item to attend to")
-        return capture
+    @cached_property
+    def usable_val(self) -> Examples[Any]:
+        """Usable validation examples."""
+        return self.load_usable(self.val)
 
-    @contextmanager
-    def _segment(self, make_samples: Callable[[], list[Sample]]) -> Iterator[list[Sample]]:
-        """Assign the rows of the calls in this context to samples; not traced, there are none."""
-        if self.trace is None:
-            yield []
-        else:
-            with self.trace.segment(make_samples()) as samples:
-                yield samples
-
-    def _check_test(self) -> None:
-        """Raise UserError if the run has no test data."""
-        if not self.recipe.has_test():
-            raise UserError(f"the run {self.folder} has no test data: give it with --data.test")
-
-    def _set_name(self, value: Any, name: str) -> Any:
-        """Store the name of an input for titles, and return the input."""
-        # By identity: arrays and images have no name of their own. The weak reference detects a reused id.
-        self._names[id(value)] = weakref.ref(value), name
-        return value
-
-    def _get_name(self, value: Any, fallback: str) -> str:
-        """Return the file name of an input, the name given to `_set_name`, or the fallback."""
-        if isinstance(value, str | Path):
-            return Path(value).name
-        reference, name = self._names.get(id(value), (None, ""))
-        return name if reference is not None and reference() is value else fallback
-
-    def _no_probability_message(self, answers: str = "") -> str:
-        """Return the error message for gradients of answers without a probability."""
-        if answers:
-            return f"this run predicts {answers}, which have no probability to differentiate"
-        return f"the recipe {self.run.recipe} gives no probability of its answers to differentiate"
-
-    def _differentiate(self, capture: Capture, inputs: Sequence[Any]) -> None:
-        """Run each answer once more with teacher forcing and gradients, and add the gradient maps to the capture."""
-        parts = self.split_inputs(inputs)
-        if len(capture) != len(parts):
-            raise UserError(
-                f"gradients need one answer for each input, but {len(parts)} inputs have {len(capture)} samples"
-            )
-        gradients: list[list[AttentionMap]] = []
-        empty: list[EmptyAnswerError] = []
-        for number, (given, maps) in enumerate(zip(parts, capture, strict=True)):
-            gradients.append([])
-            try:
-                with torch.enable_grad(), record(self._model, samples=[maps.sample], gradients=True) as rerun:
-                    rerun.differentiate(self.likelihood(given, maps))
-            except EmptyAnswerError as error:
-                empty.append(error)
-                continue
-            # Each sample is recorded separately, so its keys start from zero again.
-            gradients[-1] += [replace(m, key=f"scene {number}/{m.key}") for m in rerun[0].find(measure=GRADIENT)]
-        if len(empty) == len(gradients):
-            raise empty[0]
-        capture.add(gradients)
-
-
-class Recipe(ABC):
-    """Data, model and metric of one run."""
-
-    metric: str
-    """Entry of `measure` that selects the best checkpoint."""
-    higher_is_better: bool = True
-    """Direction of the metric."""
-
-    def __init__(self, run: Run, notify: Callable[[str], None]):
-        self.run = run
-        self.notify = notify
-
-    @abstractmethod
     def check(self) -> None:
         """Read all data of the run, so that a missing or malformed file is reported before training."""
+        self.check_examples("train", self.train)
+        self.check_examples("val", self.val)
+        if self.has_test():
+            with record_digests():  # test data is not part of the fingerprint of the training data
+                self.check_examples("test", self.load("test"))
+
+    def check_examples(self, split: str, examples: Examples[Any]) -> None:  # few recipes check more
+        """Raise UserError if examples as read cannot be used at all."""
+
+    # Training
 
     @abstractmethod
     def learn(self, folder: Path) -> None:
         """Write vocabularies, labels and scales computed from the training data to the folder."""
 
-    def pretrain(self, folder: Path) -> None:  # noqa: B027  # few recipes have something to do here
+    def pretrain(self, folder: Path) -> None:  # few recipes have something to do here
         """Train the models that the main model needs, each in a folder of its own, unless that is done."""
 
     @abstractmethod
@@ -253,16 +214,26 @@ class Recipe(ABC):
         """Return a model initialized from torch's random generator; see regard.train.protocols.Trainable."""
 
     @abstractmethod
+    def score(self, inference: ActiveModel, examples: Examples[Any], options: Any) -> dict[str, Any]:
+        """Return the metrics of usable examples.
+
+        options: those of `evaluate`.
+        """
+
+    def report(self, inference: ActiveModel, examples: Examples[Any]) -> dict[str, Any]:
+        """Return what `evaluate` gives besides metrics: `signature`, and `samples` unless those of the base will do."""
+        return {}
+
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """Return the validation metrics of the model."""
+        """Return the validation metrics of a model."""
+        options = defaults_of_run(self.entry.evaluation, self.config)
+        scores = self.score(self.inference(model), self.usable_val, options)
+        numbers = {name: value for name, value in scores.items() if isinstance(value, int | float)}
+        return {name: value for name, value in numbers.items() if not self.monitored or name in self.monitored}
 
-    @abstractmethod
-    def build_run(self, model: nn.Module, folder: Path) -> TrainedRun:
-        """Return the trained run of this model."""
-
-    @abstractmethod
-    def has_test(self) -> bool:
-        """Return True if the run has test data."""
+    def inference(self, model: nn.Module) -> ActiveModel:
+        """Return the model for inference, and the engine that decodes with it."""
+        return ActiveModel(model, decodes=self.decodes, recipe=self.run.recipe)
 
     def describe(self) -> str:
         """Return a description of inputs and outputs, shown beside the number of parameters."""
@@ -272,20 +243,130 @@ class Recipe(ABC):
         """Return the best score that any model can reach on the test data, if it is known."""
         return None
 
+    # Answers
 
-def get_input(inputs: Sequence[Any], index: int, origin: str) -> Any:
-    """Return input `index`. Raises UserError if it is out of range."""
-    if not 0 <= index < len(inputs):
-        raise UserError(f"{origin} has {len(inputs)} inputs, from 0 to {len(inputs) - 1}; there is no input {index}")
-    return inputs[index]
+    @abstractmethod
+    def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
+        """Return inputs as rows: texts, files (`File`) or arrays.
+
+        first:  number of the first input, for messages.
+        Raises: UserError naming an input that cannot be read.
+        """
+
+    def plan(self, rows: Sequence[Any]) -> Iterable[range]:
+        """Return which rows are answered together; by default all."""
+        return [range(len(rows))]
+
+    @abstractmethod
+    def answer(
+        self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
+    ) -> Sequence[Any]:
+        """Return the answer to each row.
+
+        options: those of `predict`.
+        trace:   for searches, which fill it if attention is recorded; its row i is rows[i].
+        """
+
+    def follow(
+        self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
+    ) -> Sequence[Any]:
+        """Return the answer to each row in a look; a recipe may run the model in another way than in `answer`."""
+        return self.answer(inference, rows, options, trace)
+
+    def join(self, prepared: Prepared, answers: Sequence[Any], options: Any) -> list[Any]:
+        """Return the answer to each input."""
+        return list(answers)
+
+    def values(self, answers: list[Any]) -> Any:
+        """Return answers as `predict` returns them."""
+        return answers
+
+    def ranked(self, answer: Any) -> list[Ranked]:
+        """Return the best answers as text, best first, if `predict` has the option n_best."""
+        raise NotImplementedError
+
+    def lines(self, answer: Any) -> list[str]:
+        """Return an answer as text, by default the best one in one line."""
+        text = self.ranked(answer)[0].text
+        return [" ".join(text.splitlines()) if "\n" in text or "\r" in text else text]
+
+    @abstractmethod
+    def json(self, answer: Any) -> dict[str, Any]:
+        """Return an answer as JSON."""
+
+    def title(self, answer: Any) -> str:
+        """Return an answer for tables, by default in one line."""
+        return self.lines(answer)[0]
+
+    def files(self, inputs: Sequence[Any], options: Any, first: int) -> list[Any]:
+        """Return where `regard predict` saves each answer; empty if answers are only printed.
+
+        Raises: UserError or FileExistsError if a file cannot be written, before anything is computed.
+        """
+        return []
+
+    def save(self, answer: Any, files: Any) -> Any:
+        """Save an answer to its files, and return the answer with their names."""
+        raise NotImplementedError
+
+    plots_answers: bool = False
+    """True if `plot_answer` draws an answer."""
+
+    def plot_answer(self, inference: ActiveModel, row: Any, out: Path, *, overwrite: bool) -> None:
+        """Plot a row and its answer to an image file."""
+        raise NotImplementedError
+
+    # Looks
+
+    def check_look(self, prepared: Prepared) -> None:  # few recipes check more
+        """Raise UserError for a row that can be answered but not shown."""
+
+    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Any]) -> Sample | None:
+        """Return the description of a row for captures, given the answers to all rows; None if it is not shown."""
+        return Sample(title=prepared.name_of(row))
+
+    def check_log_prob(self) -> None:
+        """Raise UserError if answers have no probability, so that there is nothing to differentiate."""
+        if type(self).log_prob is Recipe.log_prob:
+            raise UserError(self.no_probability_message())
+
+    def log_prob(self, model: Any, prepared: Prepared, row: int, answer: Any) -> Tensor:
+        """Return log p of the answer to a row, as a differentiable scalar.
+
+        Raises: EmptyAnswerError if the answer is empty.
+        """
+        raise UserError(self.no_probability_message())
+
+    def no_probability_message(self, answers: str = "") -> str:
+        """Return the error message for gradients of answers without a probability."""
+        if answers:
+            return f"this run predicts {answers}, which have no probability to differentiate"
+        return f"the recipe {self.run.recipe} gives no probability of its answers to differentiate"
 
 
-def check_inputs(inputs: Sequence[Any]) -> None:
-    """Raise TypeError for a single text instead of a list, UserError if there is no input or one is empty."""
-    if isinstance(inputs, str | Path):
-        raise TypeError(f"inputs must be a list, got one text: {str(inputs)[:40]!r}")
-    if not len(inputs):
-        raise UserError("there is nothing to look at: no input is given")
-    for number, value in enumerate(inputs, start=1):
-        if isinstance(value, str | list | tuple) and not (value.strip() if isinstance(value, str) else value):
-            raise UserError(f"input {number} is empty: there is nothing to look at")
+def plan_by_count(rows: Sequence[Any], most: int) -> list[range]:
+    """Return ranges of at most `most` rows."""
+    return [range(i, min(i + most, len(rows))) for i in range(0, len(rows), most)]
+
+
+def plan_by_length(lengths: Sequence[int], most: int) -> list[range]:
+    """Return ranges of consecutive rows whose padded items number at most `most`, or single rows."""
+    # Not sorted by length: the samples of a capture have the order of the inputs.
+    ranges, start, longest = [], 0, 0
+    for i, length in enumerate(lengths):
+        longest = max(longest, length)
+        if i > start and (i + 1 - start) * longest > most:
+            ranges.append(range(start, i))
+            start, longest = i, length
+    return [*ranges, range(start, len(lengths))] if len(lengths) else []
+
+
+def describe_skipped(origin: str, noun: str, skipped: Sequence[str]) -> tuple[str, ...]:
+    """Return the note that examples were left out; empty if none were."""
+    return (f"{origin}: skipped {len(skipped)} {noun}; first: {skipped[0]}",) if skipped else ()
+
+
+def join_items(items: Sequence[object]) -> str:
+    """Return the first items of a list for a message, and their number."""
+    more = f" ... ({len(items)} in all)" if len(items) > _NOTES else ""
+    return ", ".join(str(item) for item in items[:_NOTES]) + more

@@ -1,15 +1,16 @@
-"""Data of a text-to-text run: training, validation and test pairs, tokenizers and the metric."""
+"""Text pairs of a text-to-text run, and their tokenizers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from regard.data.batches import EncodedPairs
 from regard.data.config import OnBad
-from regard.data.text.pairs import Pairs, limit_length
+from regard.data.text.pairs import Pairs, limit_length, read_pairs
 from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
-from regard.recipes.metrics.text import Metric
+from regard.recipes.base.config import OtherPairs
+from regard.recipes.base.recipe import Examples
 
 _JOINT, _SOURCE, _TARGET = "tokenizer.json", "source_tokenizer.json", "target_tokenizer.json"
 
@@ -52,56 +53,34 @@ class Codec(NamedTuple):
         return cls(joint, joint)
 
 
-@runtime_checkable
-class TextPairsData(Protocol):
-    """Data and metric of a text-to-text recipe."""
-
-    def origin(self) -> str:
-        """Return the name of the training data, for messages."""
-        ...
-
-    @property
-    def metric(self) -> Metric:
-        """Metric that compares outputs with references."""
-        ...
-
-    def check(self) -> None:
-        """Read all data, so that a missing or malformed file is reported before training."""
-        ...
-
-    def train_codec(self) -> Codec:
-        """Train tokenizers on the training texts."""
-        ...
-
-    def get_training_pairs(self, codec: Codec) -> EncodedPairs | Callable[[int], EncodedPairs]:
-        """Return the training pairs, or a function from an epoch to its pairs."""
-        ...
-
-    def get_held_out_pairs(self, split: Literal["val", "test"], codec: Codec) -> Texts | None:
-        """Return the validation or test pairs; None if there is no test data."""
-        ...
-
-    def upper_bound(self) -> float | None:
-        """Return the best score that any model can reach, if the data determines it; takes seconds."""
-        ...
-
-
 def filter_by_length(
-    pairs: Pairs, codec: Codec, *, max_length: int, on_bad: OnBad, notify: Callable[[str], None]
-) -> tuple[Texts, EncodedPairs]:
-    """Return the pairs of at most `max_length` tokens per side, as texts and as ids.
+    pairs: Pairs, codec: Codec, *, max_length: int, on_bad: OnBad
+) -> tuple[Texts, EncodedPairs, tuple[str, ...]]:
+    """Return the pairs of at most `max_length` tokens per side, as texts and as ids, and a note on longer ones.
 
-    Raises UserError naming the first longer pair, unless on_bad is skip; `notify` is then called with their number.
+    Raises UserError naming the first longer pair, unless on_bad is skip.
     """
     encoded = codec.encode(Texts(pairs.sources, pairs.targets, pairs.origin))
     lengths = list(zip(encoded.sources.lengths.tolist(), encoded.targets.lengths.tolist(), strict=True))
     keep, skipped = limit_length(pairs, lengths, max_length=max_length, on_bad=on_bad)
-    if skipped:
-        notify(f"{pairs.origin}: {skipped.describe()}")
+    notes = (f"{pairs.origin}: {skipped.describe()}",) if skipped else ()
     if not keep:
         raise UserError(f"{pairs.origin}: no pair is left")
     texts = Texts([pairs.sources[i] for i in keep], [pairs.targets[i] for i in keep], pairs.origin)
     if len(keep) == len(pairs):
-        return texts, encoded
+        return texts, encoded, notes
     sources = (encoded.sources[i].tolist() for i in keep)
-    return texts, EncodedPairs.from_sequences(sources, (encoded.targets[i].tolist() for i in keep))
+    return texts, EncodedPairs.from_sequences(sources, (encoded.targets[i].tolist() for i in keep)), notes
+
+
+def read_other_pairs(other: OtherPairs) -> Examples[Pairs]:
+    """Return the pairs of one file."""
+    columns = {"source_column": other.source_column, "target_column": other.target_column}
+    target = other.test_target[0] if other.test_target else None
+    options = {"format": other.format, "on_bad": other.on_bad, "split": "test", **columns}
+    return to_examples(read_pairs(other.test[0], target=target, **options), other.on_bad)
+
+
+def to_examples(texts: Pairs | Texts, on_bad: OnBad = "error") -> Examples[Any]:
+    """Return texts as examples."""
+    return Examples(texts, texts.origin, len(texts.sources), input=texts.sources.__getitem__, on_bad=on_bad)

@@ -1,62 +1,78 @@
-"""Text-to-text recipes (`dates`, `translate`) and their trained runs.
+"""Text-to-text recipes (`dates`, `translate`): text pairs, their tokenizers and an encoder-decoder.
 
 run = load("runs/dates")
 run.predict(["3 maart 2019"])       ["2019-03-03"]
-
-Each recipe provides texts, tokenizers and a metric (regard.recipes.base.text_pairs.TextPairsData).
 """
 
 import dataclasses
-import warnings
+import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 from torch import Tensor, nn
 
-from regard.data.batches import TokenBatches, pad
-from regard.data.config import OnBad, PairFormat
-from regard.data.text.pairs import read_pairs
-from regard.data.tokenizer import BOS, EOS, SPECIALS, UNK
-from regard.decode.config import DecodeConfig
+from regard.data.batches import EncodedPairs, TokenBatches, pad
+from regard.data.config import OnBad
+from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, UNK
+from regard.decode.hypothesis import Hypothesis
 from regard.errors import UserError
-from regard.look.maps import SampleMaps
 from regard.look.sample import Axis, Sample
 from regard.models.build import build
 from regard.models.model import Model
-from regard.recipes.base.config import clamp_max_length
-from regard.recipes.base.recipe import Recipe, TrainedRun, get_input
+from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.config import PairsEvaluation, PairsPrediction, clamp_max_length, defaults_of_run
+from regard.recipes.base.entry import Entry
+from regard.recipes.base.recipe import ConfigT, Examples, Prepared, Ranked, Recipe, join_items
 from regard.recipes.base.run import Run
-from regard.recipes.base.scoring import decode_sources, device_of, score_texts
-from regard.recipes.base.text_pairs import Codec, TextPairsData, filter_by_length
+from regard.recipes.base.scoring import device_of, loss_per_token
+from regard.recipes.base.text_pairs import Codec, Texts, filter_by_length
+from regard.recipes.metrics.text import Metric
+from regard.trace import Trace
 
 _CHARACTERS_PER_TOKEN = 50
 """An input with more characters than this times the token limit is too long, however it is tokenized."""
-_SHOWN = 10
+_SAMPLES = 5
 
 
-class TextToTextRecipe(Recipe):
+class TextToTextRecipe(Recipe[ConfigT]):
     """Text pairs, their tokenizers and an encoder-decoder."""
 
     codec: Codec
+    decodes = True
 
-    def __init__(self, run: Run, notify: Callable[[str], None], data: TextPairsData):
-        super().__init__(run, notify)
-        self.data = data
-        self.metric = data.metric.name
+    def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry, scorer: Metric):
+        super().__init__(run, notify, entry)
+        self.scorer = scorer
+        self.metric, self.monitored = scorer.name, (scorer.name, "nll", "perplexity")
+        self.settings: Any = run.config
+        """All settings; those that both recipes have are used here."""
 
-    @property
-    def config(self) -> Any:
-        """All settings of the run."""
-        return self.run.config
+    @abstractmethod
+    def train_codec(self) -> Codec:
+        """Train tokenizers on the training texts."""
 
-    def check(self) -> None:
-        """Read all data."""
-        self.data.check()
+    @abstractmethod
+    def training_pairs(self) -> EncodedPairs | Callable[[int], EncodedPairs]:
+        """Return the training pairs, or a function from an epoch to its pairs."""
+
+    def training_origin(self) -> str:
+        """Return the name of the training data, for messages."""
+        return self.train.origin
+
+    def usable(self, examples: Examples[Any]) -> Examples[Any]:
+        """Return the pairs that are not too long, with their ids."""
+        if isinstance(examples.data, Texts):  # generated, within the limit
+            return dataclasses.replace(examples, targets=self.codec.encode(examples.data))
+        limits = {"max_length": self.settings.input_limit, "on_bad": cast("OnBad", examples.on_bad)}
+        texts, encoded, notes = filter_by_length(examples.data, self.codec, **limits)
+        own = {"input": texts.sources.__getitem__, "skipped": notes, "targets": encoded}
+        return dataclasses.replace(examples, data=texts, count=len(encoded), **own)
 
     def learn(self, folder: Path) -> None:
         """Train the tokenizers and save them."""
-        self.data.train_codec().save(folder)
+        self.train_codec().save(folder)
 
     def open(self, folder: Path) -> None:
         """Load the tokenizers."""
@@ -64,17 +80,16 @@ class TextToTextRecipe(Recipe):
 
     def batches(self) -> TokenBatches:
         """Return batches of pairs of similar length."""
-        examples = self.data.get_training_pairs(self.codec)
-        settings = {"batch_tokens": self.config.train.batch_tokens, "seed": self.run.seed}
-        return TokenBatches(examples, **settings, origin=self.data.origin())
+        limits = {"batch_tokens": self.settings.train.batch_tokens, "seed": self.run.seed}
+        return TokenBatches(self.training_pairs(), **limits, origin=self.training_origin())
 
     def model(self) -> Model:
         """Return an encoder-decoder for these vocabularies."""
         return build(
-            self.config.model,
+            self.settings.model,
             source_vocab=len(self.codec.source),
             target_vocab=len(self.codec.target),
-            label_smoothing=self.config.train.label_smoothing,
+            label_smoothing=self.settings.train.label_smoothing,
         )
 
     def describe(self) -> str:
@@ -85,174 +100,117 @@ class TextToTextRecipe(Recipe):
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """Return the metric of greedy outputs for `val_sample` pairs, and nll and perplexity of all pairs."""
-        assert isinstance(model, Model)
-        texts = self.data.get_held_out_pairs("val", self.codec)
-        assert texts is not None
-        decode = clamp_max_length(dataclasses.replace(self.config.decode, beam=1, n_best=1), self.config.model)
-        settings = {"decode": decode, "sample": self.config.val_sample}
-        results = score_texts(model, texts, codec=self.codec, metric=self.data.metric, **settings)
-        return {name: results[name] for name in (self.metric, "nll", "perplexity")}
+        options = defaults_of_run(PairsEvaluation, self.config)
+        greedy = dataclasses.replace(options, decode=dataclasses.replace(options.decode, beam=1, n_best=1))
+        limit = self.settings.val_sample
+        scores = self.score(self.inference(model), self.usable_val, greedy, limit=limit)
+        return {name: scores[name] for name in self.monitored}
 
-    def has_test(self) -> bool:
-        """Return True if there are test texts."""
-        return self.data.get_held_out_pairs("test", self.codec) is not None
+    def score(
+        self, inference: ActiveModel, examples: Examples[Texts], options: PairsEvaluation, *, limit: int | None = None
+    ) -> dict[str, Any]:
+        """Return the metric with its signature, nll and perplexity per target token, and some outputs.
 
-    def upper_bound(self) -> float | None:
-        """Return the best score that any model can reach, if the data determines it."""
-        return self.data.upper_bound()
-
-    def build_run(self, model: nn.Module, folder: Path) -> "TrainedTexts":
-        """Return the trained run of this model."""
-        assert isinstance(model, Model)
-        return TrainedTexts(self, model, folder, codec=self.codec, data=self.data)
-
-
-class Prediction(NamedTuple):
-    """Output text and its score, log p / length^alpha."""
-
-    text: str
-    score: float
-
-
-class TrainedTexts(TrainedRun):
-    """Trained run of a text-to-text recipe."""
-
-    decodes = True
-
-    def __init__(self, recipe: Recipe, model: Model, folder: Path, *, codec: Codec, data: TextPairsData):
-        super().__init__(recipe, model, folder)
-        self.codec = codec
-        self.data = data
-
-    def predict(
-        self,
-        texts: Sequence[str],
-        *,
-        beam: int | None = None,
-        length_penalty: float | None = None,
-        n_best: int | None = None,
-    ) -> list[str] | list[list[Prediction]]:
-        """Return the output for each text; with n_best, its best hypotheses with their scores.
-
-        Options that are not given are those of the run; n_best alone raises the beam to n_best. An empty text has an
-        empty output, with a warning; tokens unknown to the tokenizer are read as <unk>, with a warning.
-
-        Raises:  UserError if a text is longer than the limit, before anything is computed.
+        limit: decode only the first so many texts; the loss is computed over all.
         """
-        if isinstance(texts, str):
-            raise TypeError(f"texts must be a list of texts, got one text: {texts[:40]!r}")
-        decode = self.config.decode
-        if beam is None:
-            beam = max(decode.beam, n_best or 1)
-        decode = dataclasses.replace(
-            decode,
-            beam=beam,
-            n_best=1 if n_best is None else n_best,
-            length_penalty=decode.length_penalty if length_penalty is None else length_penalty,
-        )
-        predictions = self.answers(texts, decode=decode)
-        return [best.text for best, *_ in predictions] if n_best is None else predictions
+        texts = examples.data
+        pairs = examples.targets
+        decode = clamp_max_length(dataclasses.replace(options.decode, n_best=1), self.settings.model)
+        sources = [pairs.sources[i].tolist() for i in range(min(limit or len(pairs), len(pairs)))]
+        hypotheses = _search(inference, sources, decode)
+        outputs = [self.codec.target.decode(best.tokens) for best, *_ in hypotheses]
+        nll = loss_per_token(inference.model, pairs)
+        rows = list(zip(texts.sources, outputs, texts.targets, strict=False))
+        return {
+            self.metric: self.scorer.score(outputs, texts.targets[: len(outputs)]),
+            "signature": self.scorer.signature(),
+            "nll": nll,
+            "perplexity": math.exp(min(nll, 100.0)),
+            "beam": decode.beam,
+            "length_penalty": decode.length_penalty,
+            "samples": [dict(zip(("source", "output", "reference"), row, strict=True)) for row in rows[:_SAMPLES]],
+        }
 
-    def answers(self, texts: Sequence[str], *, decode: DecodeConfig, first: int = 1) -> list[list[Prediction]]:
-        """Return the predictions for each text with these search settings; messages number the texts from `first`."""
-        sources = self._encode(texts, first)
-        indices = [index for index, ids in enumerate(sources) if ids]
-        results = [[Prediction("", 0.0)] for _ in texts]
-        decode = clamp_max_length(decode, self.config.model)
-        with self._segment(lambda: [self._look_sample(texts[index]) for index in indices]):
-            engine = self.engine_for(len(indices))
-            decoded = decode_sources(engine, [sources[index] for index in indices], decode, self.trace)
-        for index, hypotheses in zip(indices, decoded, strict=True):
-            results[index] = [Prediction(self.codec.target.decode(h.tokens), h.score) for h in hypotheses]
+    def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
+        """Return the ids of each text. An empty text has no row; tokens unknown to the tokenizer are read as <unk>.
+
+        Raises: UserError for texts that are too long.
+        """
+        prepared, limit = Prepared(len(inputs)), self.settings.input_limit
+        empty, unknown = [], {}
+        for owner, text in enumerate(inputs):
+            ids = [] if len(text) > limit * _CHARACTERS_PER_TOKEN else self.codec.source.encode(text.strip())
+            if len(ids) > limit or len(text) > limit * _CHARACTERS_PER_TOKEN:
+                size = f"{len(ids):,} tokens" if ids else f"{len(text):,} characters"
+                raise UserError(f"input {first + owner} is too long: {size}; the limit is max_length = {limit} tokens")
+            if not ids:
+                empty.append(first + owner)
+                continue
+            if UNK in ids:
+                unknown[first + owner] = self.codec.source.unknown(text.strip())
+            prepared.add(owner, ids, text.strip())
+        if empty:
+            prepared.notes.append(f"input {join_items(empty)} is empty, and so is its output")
+        if unknown:
+            pieces = dict.fromkeys(piece for pieces in unknown.values() for piece in pieces)
+            shown = f"{join_items([repr(piece) for piece in pieces])}, in input {join_items(list(unknown))}"
+            prepared.notes.append(f"never seen in training, so read as unknown: {shown}")
+        return prepared
+
+    def answer(
+        self,
+        inference: ActiveModel,
+        rows: Sequence[list[int]],
+        options: PairsPrediction,
+        trace: Trace | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Return the best hypotheses for each source."""
+        return _search(inference, rows, clamp_max_length(options.decode, self.settings.model), trace)
+
+    def join(
+        self, prepared: Prepared, answers: Sequence[list[Hypothesis]], options: PairsPrediction
+    ) -> list[list[Ranked]]:
+        """Return output texts with their scores, log p / length^alpha; the empty text for an empty one."""
+        results = [[Ranked("", 0.0)] for _ in range(prepared.count)]
+        for owner, hypotheses in zip(prepared.owner, answers, strict=True):
+            results[owner] = [Ranked(self.codec.target.decode(h.tokens), h.score) for h in hypotheses]
         return results
 
-    def evaluate(
-        self,
-        path: str | Path | None = None,
-        *,
-        target: str | Path | None = None,
-        format: PairFormat = "auto",
-        source_column: int | str | None = None,
-        target_column: int | str | None = None,
-        on_bad: OnBad = "error",
-        decode: DecodeConfig | None = None,
-        notify: Callable[[str], None] = warnings.warn,
-    ) -> dict[str, Any]:
-        """Score the model on the run's test data, or on the pairs of a file (regard.data.text.pairs.read_pairs).
+    def values(self, answers: list[list[Ranked]]) -> list[str]:
+        """Return the best output of each text."""
+        return [best.text for best, *_ in answers]
 
-        Returns the metric with its signature, nll (nats per target token), perplexity, the data and some outputs.
-        Raises UserError if neither the run nor the call names test data, and as `read_pairs`.
-        """
-        if path is None:
-            texts = self.data.get_held_out_pairs("test", self.codec)
-            if texts is None:
-                raise UserError(f"the run {self.folder} has no test data: give it with --data.test")
-        else:
-            columns = {"source_column": source_column, "target_column": target_column}
-            pairs = read_pairs(path, target=target, format=format, on_bad=on_bad, split="test", **columns)
-            limits = {"max_length": self.config.input_limit, "on_bad": on_bad}
-            texts, _ = filter_by_length(pairs, self.codec, notify=notify, **limits)
-        decode = dataclasses.replace(decode or self.config.decode, n_best=1)
-        decode = clamp_max_length(decode, self.config.model)
-        options = {"metric": self.data.metric, "decode": decode, "engine": self.engine_for(len(texts))}
-        return score_texts(self._model, texts, codec=self.codec, **options)
+    def ranked(self, answer: list[Ranked]) -> list[Ranked]:
+        """Return the outputs of a text."""
+        return answer
 
-    def test_input(self, index: int) -> str:
-        """Return a source text of the test data."""
-        texts = self.data.get_held_out_pairs("test", self.codec)
-        if texts is None:
-            raise UserError(f"the run {self.folder} has no test data: give it with --data.test")
-        return get_input(texts.sources, index, texts.origin)
+    def json(self, answer: list[Ranked]) -> dict[str, Any]:
+        """Return the outputs with their scores, best first."""
+        return {"outputs": [output._asdict() for output in answer]}
 
-    def likelihood(self, given: str, maps: SampleMaps) -> Tensor:
-        """Return log p of the output text, EOS included."""
-        device = device_of(self._model)
-        source = pad([[*self.codec.source.encode(given.strip()), EOS]]).to(device)
-        target = pad([[BOS, *maps.sample.output_ids]]).to(device)
-        log_probs = self._model(source, target)[0].float().log_softmax(-1)
-        return log_probs.gather(1, target.items[0, 1:, None]).sum()
-
-    def _look_sample(self, text: str) -> Sample:
-        """Return the sample of a look at this text."""
-        labels = (*self.codec.source.tokens(text.strip()), SPECIALS[EOS])
+    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Any) -> Sample:
+        """Return the tokens of the text; those of the output are recorded by the search."""
+        text = prepared.facts[row]
         return Sample(
-            title=text.strip(),
-            axes={"source": Axis(labels=labels, kind="token")},
+            title=text,
+            axes={"source": Axis(labels=(*self.codec.source.tokens(text), SPECIALS[EOS]), kind="token")},
             tokens=self.codec.target.tokens,
             text=self.codec.target.decode,
             begin=SPECIALS[BOS],
         )
 
-    def _encode(self, texts: Sequence[str], first: int) -> list[list[int]]:
-        """Return the ids of each text; none for an empty one.
-
-        Raises UserError for texts that are too long; warns of empty texts and unknown tokens.
-        """
-        limit = self.config.input_limit
-        sources = []
-        for number, text in enumerate(texts, start=first):
-            if len(text) > limit * _CHARACTERS_PER_TOKEN:
-                raise UserError(_too_long(number, f"{len(text):,} characters", limit))
-            ids = self.codec.source.encode(text.strip())
-            if len(ids) > limit:
-                raise UserError(_too_long(number, f"{len(ids):,} tokens", limit))
-            sources.append(ids)
-        empty = [number for number, ids in enumerate(sources, start=first) if not ids]
-        if empty:
-            warnings.warn(f"input {_join_items(empty)} is empty, and so is its output", stacklevel=3)
-        indices = [index for index, ids in enumerate(sources) if UNK in ids]
-        if indices:
-            unknown = dict.fromkeys(piece for i in indices for piece in self.codec.source.unknown(texts[i].strip()))
-            numbers = _join_items([i + first for i in indices])
-            message = f"{_join_items([repr(piece) for piece in unknown])}, in input {numbers}"
-            warnings.warn(f"never seen in training, so read as unknown: {message}", stacklevel=3)
-        return sources
+    def log_prob(self, model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]) -> Tensor:
+        """Return log p of the output, EOS included."""
+        source = pad([[*prepared.rows[row], EOS]]).to(device_of(model))
+        end = [EOS] if answer[0].finished else []
+        target = pad([[BOS, *answer[0].tokens, *end]]).to(device_of(model))
+        log_probs = cast("Tensor", model(source, target))[0].float().log_softmax(-1)
+        return log_probs.gather(1, target.items[0, 1:, None]).sum()
 
 
-def _too_long(number: int, size: str, limit: int) -> str:
-    return f"input {number} is too long: {size}; the limit is max_length = {limit} tokens"
-
-
-def _join_items(items: Sequence[object]) -> str:
-    more = f" ... ({len(items)} in all)" if len(items) > _SHOWN else ""
-    return ", ".join(str(item) for item in items[:_SHOWN]) + more
+def _search(
+    inference: ActiveModel, sources: Sequence[Sequence[int]], decode: Any, trace: Trace | None = None
+) -> list[list[Hypothesis]]:
+    """Return the best hypotheses for each source, given as ids without EOS."""
+    engine = inference.engine_for(len(sources), traced=trace is not None)
+    return engine.search([[*ids, EOS] for ids in sources], config=decode, bos=BOS, eos=EOS, pad=PAD, trace=trace)

@@ -3,8 +3,10 @@
 from dataclasses import field
 from typing import Annotated
 
-from regard.data.config import BoxesConfig
+from regard.data.config import BoxesConfig, OnBad
 from regard.models.config import DetectorConfig
+from regard.recipes.base.config import OtherData
+from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
 from regard.train.config import TrainConfig
@@ -42,3 +44,43 @@ class BoxesRunConfig:
         )
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` images per step."""
+
+
+@settings
+class OtherBoxes(OtherData):
+    """Other images with boxes to evaluate a detector on."""
+
+    test: tuple[str, ...] = ()
+    """Boxes: FILE.json (COCO), FILE.csv or FILE.jsonl. Several are evaluated one by one. Default: the run's test
+    data."""
+    images: str | None = None
+    """Folder or tar of the images. Default: the folder of the file of boxes."""
+    on_bad: OnBad = "error"
+    """Handling of boxes without area or outside their image: error stops; skip leaves them out and counts them."""
+
+
+@settings
+class BoxesEvaluation:
+    """Test data."""
+
+    data: OtherBoxes = field(default_factory=OtherBoxes)
+    """Images to evaluate on instead of the run's own test data."""
+
+
+@settings
+class BoxesPrediction:
+    """Detection options."""
+
+    threshold: Fraction = 0.4
+    """Minimum score of the boxes; the default is the run's own."""
+
+
+ENTRY = Entry(
+    name="boxes",
+    summary="object detection (DETR), from COCO JSON or CSV; shapes drawn on the fly if not given",
+    config=BoxesRunConfig,
+    options=BoxesPrediction,
+    evaluation=BoxesEvaluation,
+    input="image",
+    recipe="regard.recipes.boxes.recipe:BoxesRecipe",
+)

@@ -7,7 +7,8 @@ from regard.data.config import TokenizerConfig
 from regard.data.embedded.dates_config import DatesConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig, TransformerConfig
-from regard.recipes.base.config import limit_input_length
+from regard.recipes.base.config import PairsEvaluation, PairsPrediction, limit_input_length
+from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Length, Range
 from regard.train.config import TrainConfig
@@ -68,3 +69,13 @@ class DatesRunConfig:
     def input_limit(self) -> int:
         """Maximum input length in tokens, EOS not counted."""
         return limit_input_length(self.max_length, self.model)
+
+
+ENTRY = Entry(
+    name="dates",
+    summary="dates written in many languages, to ISO 8601; the data is built in",
+    config=DatesRunConfig,
+    options=PairsPrediction,
+    evaluation=PairsEvaluation,
+    recipe="regard.recipes.dates.recipe:DatesRecipe",
+)

@@ -1,29 +1,32 @@
 """Recipe `dates`: normalization of written dates to ISO 8601, on synthetic examples generated anew in every epoch."""
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable
+from typing import Any
 
 from regard.data.batches import EncodedPairs
 from regard.data.embedded import dates
 from regard.data.tokenizer import Tokenizer
+from regard.recipes.base.entry import Entry
+from regard.recipes.base.recipe import Examples
 from regard.recipes.base.run import Run
-from regard.recipes.base.text_pairs import Codec, Texts
+from regard.recipes.base.text_pairs import Codec, Texts, read_other_pairs, to_examples
 from regard.recipes.base.text_to_text import TextToTextRecipe
 from regard.recipes.dates.config import DatesRunConfig
 from regard.recipes.metrics.text import ExactMatch
 
 
-class DatesData:
-    """Dates written in many languages, and their ISO form."""
+class DatesRecipe(TextToTextRecipe[DatesRunConfig]):
+    """Recipe of date normalization."""
 
-    def __init__(self, config: DatesRunConfig, seed: int):
-        self.config = config
-        self.metric = ExactMatch()
-        self._dates = dates.DatesDataset(config.data, seed=seed)
+    def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
+        super().__init__(run, notify, entry, ExactMatch())
+        self._dates = dates.DatesDataset(self.config.data, seed=run.seed)
 
-    def origin(self) -> str:
-        """Return `dates`: the texts are not from a file."""
-        return "dates"
+    def read(self, split: Any, other: Any = None) -> Examples[Any]:
+        """Return examples of dates that occur in no other split, or the pairs of a file."""
+        if other is not None:
+            return read_other_pairs(other)
+        return to_examples(self._texts(split, f"dates, {split}"))
 
     def check(self) -> None:
         """Generate one example of each split, so that unknown languages are reported."""
@@ -32,28 +35,22 @@ class DatesData:
 
     def train_codec(self) -> Codec:
         """Train a tokenizer for each side on the texts of the first epoch."""
-        texts = _texts(self._dates.examples("train"), "dates")
+        texts = self._texts("train")
         source = Tokenizer.train(texts.sources, self.config.source_tokenizer)
         return Codec(source, Tokenizer.train(texts.targets, self.config.target_tokenizer))
 
-    def get_training_pairs(self, codec: Codec) -> Callable[[int], EncodedPairs]:
-        """Return a function that generates the examples of an epoch."""
-        return lambda epoch: codec.encode(_texts(self._dates.examples("train", epoch=epoch), "dates"))
+    def training_origin(self) -> str:
+        """Return `dates`: the texts are not from a file."""
+        return "dates"
 
-    def get_held_out_pairs(self, split: Literal["val", "test"], codec: Codec) -> Texts:
-        """Return examples of dates that occur in no other split."""
-        return _texts(self._dates.examples(split), f"dates, {split}")
+    def training_pairs(self) -> Callable[[int], EncodedPairs]:
+        """Return a function that generates the examples of an epoch."""
+        return lambda epoch: self.codec.encode(self._texts("train", epoch=epoch))
 
     def upper_bound(self) -> float:
         """Return the exact match, in percent, of a perfect model: without the language, some months are ambiguous."""
         return 100 * self._dates.compute_ceiling().accuracy
 
-
-def create_recipe(run: Run, notify: Callable[[str], None]) -> TextToTextRecipe:
-    """Create the recipe of a run."""
-    assert isinstance(run.config, DatesRunConfig)
-    return TextToTextRecipe(run, notify, DatesData(run.config, run.seed))
-
-
-def _texts(examples: Sequence[dates.DateExample], origin: str) -> Texts:
-    return Texts([example.text for example in examples], [example.iso for example in examples], origin)
+    def _texts(self, split: Any, origin: str = "dates", **options: int) -> Texts:
+        examples = self._dates.examples(split, **options)
+        return Texts([example.text for example in examples], [example.iso for example in examples], origin)

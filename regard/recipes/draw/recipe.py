@@ -8,7 +8,6 @@ Source: ramesh2021, section 2 (image codes after a text); vandenoord2017 (codes)
 """
 
 import re
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -19,11 +18,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.data.batches import EncodedPairs, TokenBatches, pad
-from regard.data.config import OnBad, ScenesConfig
 from regard.data.embedded.scenes import (
     CanvasDataset,
     SceneDataset,
@@ -36,17 +34,18 @@ from regard.data.tokenizer import BOS, EOS, SPECIALS, UNK, Tokenizer
 from regard.decode.config import DrawingConfig
 from regard.decode.guidance import sample_guided
 from regard.errors import UserError
-from regard.look.maps import SampleMaps
 from regard.look.sample import Axis, Sample
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.models.build import build
 from regard.models.config import max_length_of
 from regard.models.model import Model
+from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.entry import Entry
 from regard.recipes.base.pictures import to_picture
-from regard.recipes.base.recipe import Recipe, TrainedRun, get_input
+from regard.recipes.base.recipe import Examples, Prepared, Recipe, plan_by_count
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of
-from regard.recipes.draw.config import DrawRunConfig
+from regard.recipes.draw.config import DrawEvaluation, DrawPrediction, DrawRunConfig
 from regard.recipes.draw.scores import drawing_scores, loss_scores
 from regard.recipes.draw.stages import (
     CellClassifier,
@@ -56,7 +55,6 @@ from regard.recipes.draw.stages import (
     train_autoencoder,
     train_classifier,
 )
-from regard.system.fingerprints import record_digests
 from regard.system.output_files import check_output
 from regard.trace import Trace
 from regard.train.seeds import derive_seed
@@ -66,45 +64,54 @@ _ROWS = 256
 
 
 class Drawing(NamedTuple):
-    """Path of a generated image, and the mean log-probability of its codes."""
+    """Generated image (channels, height, width) or its path, and the mean log-probability of its codes."""
 
-    text: str
+    image: Any
     score: float
 
 
-class DrawRecipe(Recipe):
+class DrawRecipe(Recipe[DrawRunConfig]):
     """Recipe of text-to-image generation."""
 
+    monitored = ("nll", "prompt_accuracy", "item_recall")
     tokenizer: Tokenizer
     labels: Labels | None
     autoencoder: QuantizedAutoencoder
     classifier: CellClassifier | None
 
-    def __init__(self, run: Run, notify: Callable[[str], None]):
-        super().__init__(run, notify)
+    def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
+        super().__init__(run, notify, entry)
         self.metric = "nll" if is_caption_file(self.config.data.train) else "prompt_accuracy"
+        self.higher_is_better = self.metric == "prompt_accuracy"
+
+    def read(self, split: str, other: Any = None) -> Examples[CanvasDataset]:
+        """Return the canvases of a split, or of other images or captions."""
+        data = self.config.data
+        if split != "test":
+            train, val, _ = self._splits
+            canvases = val if split == "val" else train
+        else:
+            path = data.test if other is None else other.test[0]
+            config = data if other is None else replace(data, on_bad=other.on_bad)
+            canvases = load_test_canvases(path, config, seed=self.run.seed, **self._known)
+        indices = canvases.epoch(0)
+        own = {"input": lambda i: canvases.text(indices[i]), "skipped": tuple(canvases.left_out())}
+        return Examples(canvases, canvases.origin, len(indices), **own)
 
     @property
-    def higher_is_better(self) -> bool:
-        """True for the score of drawings, False for the nll."""
-        return self.metric == "prompt_accuracy"
+    def _known(self) -> dict[str, Any]:
+        """Classes and shape of the canvases: those that were learned, or of the training data before that."""
+        if hasattr(self, "autoencoder"):
+            return {"labels": self.labels, "shape": self.autoencoder.shape}
+        return {"labels": self._splits[2], "shape": self._splits[0].shape}
 
-    @property
-    def config(self) -> DrawRunConfig:
-        """All settings of the run."""
-        assert isinstance(self.run.config, DrawRunConfig)
-        return self.run.config
-
-    def check(self) -> None:
-        """Read all images, and check that the core has enough positions for their codes."""
-        train, val, labels = self._splits
-        if val.shape != train.shape:
+    def check_examples(self, split: str, examples: Examples[CanvasDataset]) -> None:
+        """Check that canvases have one shape, and that the core has enough positions for their codes."""
+        train, own = self.train.data, examples.data
+        if own.shape != train.shape:
             raise UserError(
-                f"{val.origin}: canvases have the shape {val.shape}, but those of {train.origin} have {train.shape}"
+                f"{own.origin}: canvases have the shape {own.shape}, but those of {train.origin} have {train.shape}"
             )
-        if self.config.data.test is not None:
-            with record_digests():  # test data is not part of the fingerprint of the training data
-                load_test_canvases(self.config.data.test, self.config.data, seed=0, labels=labels, shape=train.shape)
         limit = max_length_of(self.config.model.core)
         needed = QuantizedAutoencoder(self.config.autoencoder, train.shape).numbers + 1
         if limit is not None and limit < needed:
@@ -115,7 +122,7 @@ class DrawRecipe(Recipe):
 
     def learn(self, folder: Path) -> None:
         """Train the tokenizer of texts; save it and the classes."""
-        train, _, labels = self._splits
+        train, labels = self.train.data, self._splits[2]
         texts = (train.text(i) for i in train.epoch(0))
         Tokenizer.train(texts, self.config.tokenizer, origin=train.origin).save(folder / _TOKENIZER)
         if labels is not None:
@@ -123,7 +130,7 @@ class DrawRecipe(Recipe):
 
     def pretrain(self, folder: Path) -> None:
         """Train the autoencoder of images, and the classifier."""
-        train, val, _ = self._splits
+        train, val = self.train.data, self.val.data
         train_autoencoder(folder, self.run, (train, val), self.notify)
         if isinstance(train, SceneDataset) and isinstance(val, SceneDataset):
             train_classifier(folder, self.run, (train, val), self.notify)
@@ -138,11 +145,10 @@ class DrawRecipe(Recipe):
     def batches(self) -> TokenBatches:
         """Return batches of texts and codes of canvases; generated canvases are new in every epoch."""
         limit = {"batch_tokens": self.config.train.batch_tokens, "seed": self.run.seed}
-        origin = self._splits[0].origin
         return TokenBatches(
-            lambda epoch: self.encode(self._splits[0], epoch=epoch, caption_dropout=self.config.caption_dropout),
+            lambda epoch: self.encode(self.train.data, epoch=epoch, caption_dropout=self.config.caption_dropout),
             **limit,
-            origin=origin,
+            origin=self.train.origin,
         )
 
     def encode(self, drawings: CanvasDataset, *, epoch: int = 0, caption_dropout: float = 0.0) -> EncodedPairs:
@@ -170,35 +176,29 @@ class DrawRecipe(Recipe):
         rows, columns = self.autoencoder.grid
         return f"{len(self.tokenizer):,} words; {rows} x {columns} codes of {self.config.autoencoder.codebook_size}"
 
-    def measure(self, model: nn.Module) -> dict[str, float]:
-        """Return the nll of the codes of the validation canvases, and the scores of drawings for their texts."""
-        assert isinstance(model, Model)
-        scores = self.score(model, self._splits[1], self.config.decode)
-        return {name: scores[name] for name in ("nll", "prompt_accuracy", "item_recall") if name in scores}
-
-    def score(self, model: Model, drawings: CanvasDataset, decode: DrawingConfig) -> dict[str, Any]:
+    def score(
+        self, inference: ActiveModel, examples: Examples[CanvasDataset], options: DrawEvaluation
+    ) -> dict[str, Any]:
         """Return all metrics of canvases with texts."""
+        model, drawings, decode = inference.model, examples.data, options.decode
         scores: dict[str, Any] = loss_scores(model, self.autoencoder, drawings, self.encode)
+        rows, columns = self.autoencoder.grid
+        signature = f"{rows} x {columns} codes, guidance {decode.guidance:g}, temperature {decode.temperature:g}"
+        scores |= {"signature": signature, "samples": []}
         if self.classifier is None or not isinstance(drawings, SceneDataset):
-            return scores | {"samples": []}
+            return scores
         texts = self.tokenizer.encode_batch(drawings.text(i) for i in drawings.epoch(0))
         drawn, _ = self.draw(model, texts, decode, seeds=[derive_seed(decode.seed, i) for i in range(len(texts))])
         return scores | drawing_scores(drawings, self.classifier, self.autoencoder, drawn)
 
     def draw(
-        self,
-        model: Model,
-        texts: Sequence[Sequence[int]],
-        decode: DrawingConfig,
-        *,
-        seeds: Sequence[int],
-        trace: Trace | None = None,
+        self, model: Model, texts: Sequence[Sequence[int]], decode: DrawingConfig, *, seeds: Sequence[int]
     ) -> tuple[NDArray[np.uint8], list[float]]:
         """Generate canvases (texts, channels, height, width) for texts given as ids.
 
         Returns also the mean log-probability of the codes of each.
         """
-        codes, scores = self.sample_codes(model, texts, decode, seeds=seeds, trace=trace)
+        codes, scores = self.sample_codes(model, texts, decode, seeds=seeds)
         return reconstruct(self.autoencoder, codes), scores
 
     def sample_codes(
@@ -224,153 +224,105 @@ class DrawRecipe(Recipe):
             scores += sampled.log_prob.tolist()
         return torch.cat(parts), scores
 
-    def has_test(self) -> bool:
-        """Return True if there is test data; the built-in digits always have it."""
-        return self.config.data.train is None or self.config.data.test is not None
+    def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
+        """Return the ids of each text, and the number of the input, which its random numbers depend on.
 
-    def test_canvases(self, path: str | Path | None, config: ScenesConfig | None = None) -> CanvasDataset:
-        """Return canvases of other images or captions, or of the run's test data."""
-        config = config or self.config.data
-        shape = self.autoencoder.shape
-        canvases = load_test_canvases(path or config.test, config, seed=self.run.seed, labels=self.labels, shape=shape)
-        return self._report_skipped(canvases)
-
-    def build_run(self, model: nn.Module, folder: Path) -> "TrainedDraw":
-        """Return the trained run of this model."""
-        return TrainedDraw(self, model, folder)
-
-    @cached_property
-    def _splits(self) -> tuple[CanvasDataset, CanvasDataset, Labels | None]:
-        train, val, labels = load_training_canvases(self.config.data, seed=self.run.seed)
-        return self._report_skipped(train), self._report_skipped(val), labels
-
-    def _report_skipped(self, drawings: CanvasDataset) -> CanvasDataset:
-        """Report what was left out, and return the canvases."""
-        for line in drawings.left_out():
-            self.notify(line)
-        return drawings
-
-
-class TrainedDraw(TrainedRun):
-    """Trained run of the recipe `draw`."""
-
-    recipe: DrawRecipe
-
-    def predict(self, inputs: Sequence[str], **options: Any) -> NDArray[np.uint8]:
-        """Return a uint8 image for each text (texts, channels, height, width); options as in DrawingConfig.
-
-        Captures show the attention to the words for each code.
+        Raises: UserError for an empty or too long text.
         """
-        if isinstance(inputs, str):
-            raise TypeError(f"inputs must be a list of texts, got one text: {inputs[:40]!r}")
-        decode = replace(self.config.decode, **options)
-        texts = self._encode(inputs, 1)
-        seeds = [derive_seed(decode.seed, number) for number in range(len(texts))]
-        return self._draw(texts, inputs, decode, seeds)[0]
-
-    def answers(
-        self,
-        inputs: Sequence[str],
-        *,
-        n_best: int = 1,
-        first: int = 1,
-        decode: DrawingConfig | None = None,
-        out: Path | None = None,
-        overwrite: bool = False,
-    ) -> list[list[Drawing]]:
-        """Generate `n_best` images for each text and save them; see `drawing_paths` for their names.
-
-        Raises: UserError if a text is empty, or an image would be saved inside a run folder; FileExistsError if a file
-                exists; before anything is generated.
-        """
-        decode = decode or self.config.decode
-        texts = self._encode(inputs, first)
-        paths = drawing_paths(inputs, out, first=first, count=n_best)
-        for path in (path for row in paths for path in row):
-            check_output(path)
-            if path.exists() and not overwrite:
-                raise FileExistsError(f"{path} exists; it is replaced only with --force")
-            if path.parent != Path() and not path.parent.is_dir():
-                raise UserError(f"{path}: the folder {path.parent} does not exist")
-        results = []
-        for number, (ids, row) in enumerate(zip(texts, paths, strict=True), start=first):
-            seeds = [derive_seed(decode.seed, number - 1, *([rank] if rank else [])) for rank in range(n_best)]
-            images, scores = self._draw([ids] * n_best, [inputs[number - first]] * n_best, decode, seeds)
-            for image, path in zip(images, row, strict=True):
-                _save(image, path)
-            results.append([Drawing(str(path), score) for path, score in zip(row, scores, strict=True)])
-        return results
-
-    def evaluate(
-        self,
-        path: str | Path | None = None,
-        *,
-        on_bad: OnBad = "error",
-        decode: DrawingConfig | None = None,
-        notify: Callable[[str], None] | None = None,
-    ) -> dict[str, Any]:
-        """Return the scores of drawings and the nll on the run's test data, or on other images or captions."""
-        if path is None:
-            self._check_test()
-        data = self.config.data
-        drawings = self.recipe.test_canvases(path, data if path is None else replace(data, on_bad=on_bad))
-        decode = decode or self.config.decode
-        scores = self.recipe.score(self._model, drawings, decode)
-        rows, columns = self.recipe.autoencoder.grid
-        signature = f"{rows} x {columns} codes, guidance {decode.guidance:g}, temperature {decode.temperature:g}"
-        return {"data": drawings.origin, "examples": len(drawings.epoch(0)), **scores, "signature": signature}
-
-    def likelihood(self, given: str, maps: SampleMaps) -> Tensor:
-        """Return log p of the sampled codes given the text, without guidance."""
-        device = device_of(self._model)
-        source = _pad([self.recipe.tokenizer.encode(given.strip())], device)
-        target = pad([[BOS, *maps.sample.output_ids]]).to(device)
-        logits = self._model(source, target)[0].float()
-        logits = logits.index_fill(1, torch.arange(len(SPECIALS), device=device), -torch.inf)
-        return logits.log_softmax(-1).gather(1, target.items[0, 1:, None]).sum()
-
-    def test_input(self, index: int) -> str:
-        """Return a text of the test data."""
-        self._check_test()
-        drawings = self.recipe.test_canvases(None)
-        return drawings.text(get_input(drawings.epoch(0), index, drawings.origin))
-
-    def _draw(
-        self, texts: Sequence[Sequence[int]], titles: Sequence[str], decode: DrawingConfig, seeds: Sequence[int]
-    ) -> tuple[NDArray[np.uint8], list[float]]:
-        """Generate images, recording attention if a capture is active."""
-        with self._segment(lambda: [self._look_sample(title.strip()) for title in titles]) as samples:
-            images, scores = self.recipe.draw(self._model, texts, decode, seeds=seeds, trace=self.trace)
-        for sample, image in zip(samples, images, strict=bool(samples)):
-            sample.pictures["drawn"] = to_picture(image)
-        return images, scores
-
-    def _look_sample(self, text: str) -> Sample:
-        """Return the sample of a look at this text."""
-        words = (*self.recipe.tokenizer.tokens(text), SPECIALS[EOS])
-        return Sample(
-            title=text,
-            axes={"source": Axis(labels=words, kind="token")},
-            tokens=lambda ids: [str(number - len(SPECIALS)) for number in ids],
-            begin=SPECIALS[BOS],
-            output=Axis.grid(*self.recipe.autoencoder.grid, picture="drawn", kind="code"),
-        )
-
-    def _encode(self, texts: Sequence[str], first: int) -> list[list[int]]:
-        """Return the ids of each text. Raises UserError for an empty or too long text; warns of unknown words."""
-        rows = []
-        limit = max_length_of(self.config.model.core)
-        for number, text in enumerate(texts, start=first):
-            ids = self.recipe.tokenizer.encode(text.strip())
+        prepared, limit = Prepared(len(inputs)), max_length_of(self.config.model.core)
+        for owner, text in enumerate(inputs):
+            number, ids = first + owner, self.tokenizer.encode(text.strip())
             if not ids:
                 raise UserError(f"input {number} is empty: there is nothing to draw")
             if limit is not None and len(ids) >= limit:
                 raise UserError(f"input {number} is too long: {len(ids)} words; the limit is {limit - 1}")
             if UNK in ids:
-                unknown = ", ".join(map(repr, self.recipe.tokenizer.unknown(text.strip())[:10]))
-                warnings.warn(f"input {number}: never seen in training, so read as unknown: {unknown}", stacklevel=3)
-            rows.append(ids)
-        return rows
+                unknown = ", ".join(map(repr, self.tokenizer.unknown(text.strip())[:10]))
+                prepared.notes.append(f"input {number}: never seen in training, so read as unknown: {unknown}")
+            prepared.add(owner, (ids, number), text.strip())
+        return prepared
+
+    def plan(self, rows: Sequence[Any]) -> list[range]:
+        """Return batches of texts."""
+        return plan_by_count(rows, _ROWS)
+
+    def answer(
+        self, inference: ActiveModel, rows: Sequence[Any], options: DrawPrediction, trace: Trace | None = None
+    ) -> list[tuple[list[Drawing], list[int]]]:
+        """Return images for each text, as many as asked for, and the codes of the first."""
+        ranks = [(rank, row) for rank in range(options.n_best) for row in rows]  # the first images come first in traces
+        seeds = [derive_seed(options.decode.seed, number - 1, *([rank] if rank else [])) for rank, (_, number) in ranks]
+        codes, scores = self.sample_codes(
+            inference.model, [ids for _, (ids, _) in ranks], options.decode, seeds=seeds, trace=trace
+        )
+        drawings = [Drawing(*pair) for pair in zip(reconstruct(self.autoencoder, codes), scores, strict=True)]
+        return [(drawings[i :: len(rows)], codes[i].tolist()) for i in range(len(rows))]
+
+    def join(self, prepared: Prepared, answers: Sequence[Any], options: DrawPrediction) -> list[list[Drawing]]:
+        """Return the images of each text."""
+        return [drawings for drawings, _ in answers]
+
+    def values(self, answers: list[list[Drawing]]) -> NDArray[np.uint8]:
+        """Return a uint8 image for each text (texts, channels, height, width)."""
+        return np.stack([first.image for first, *_ in answers])
+
+    def ranked(self, answer: list[Drawing]) -> list[Any]:
+        """Return the images, or their paths, with their scores."""
+        return answer
+
+    def lines(self, answer: list[Drawing]) -> list[str]:
+        """Return the path of the first image."""
+        return [str(answer[0].image)]
+
+    def json(self, answer: list[Drawing]) -> dict[str, Any]:
+        """Return the paths of the images and their scores."""
+        return {"images": [{"file": str(drawing.image), "score": drawing.score} for drawing in answer]}
+
+    def files(self, inputs: Sequence[str], options: DrawPrediction, first: int) -> list[list[Path]]:
+        """Return the paths of the images; see `drawing_paths`.
+
+        Raises: UserError if an image would be saved inside a run folder; FileExistsError if a file exists.
+        """
+        paths = drawing_paths(inputs, options.out, first=first, count=options.n_best)
+        for path in (path for row in paths for path in row):
+            check_output(path)
+            if path.exists() and not options.force:
+                raise FileExistsError(f"{path} exists; it is replaced only with --force")
+            if path.parent != Path() and not path.parent.is_dir():
+                raise UserError(f"{path}: the folder {path.parent} does not exist")
+        return paths
+
+    def save(self, answer: list[Drawing], files: list[Path]) -> list[Drawing]:
+        """Save the images, and return their paths in their place."""
+        for drawing, path in zip(answer, files, strict=True):
+            _save(drawing.image, path)
+        return [Drawing(path, drawing.score) for drawing, path in zip(answer, files, strict=True)]
+
+    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Any]) -> Sample:
+        """Return the words of the text, and the image with the places of its codes."""
+        text = prepared.facts[row]
+        words = (*self.tokenizer.tokens(text), SPECIALS[EOS])
+        return Sample(
+            title=text,
+            axes={"source": Axis(labels=words, kind="token")},
+            pictures={"drawn": to_picture(answers[row][0][0].image)},
+            tokens=lambda ids: [str(number - len(SPECIALS)) for number in ids],
+            begin=SPECIALS[BOS],
+            output=Axis.grid(*self.autoencoder.grid, picture="drawn", kind="code"),
+        )
+
+    def log_prob(self, model: Any, prepared: Prepared, row: int, answer: Any) -> Tensor:
+        """Return log p of the sampled codes given the text, without guidance."""
+        device = device_of(model)
+        source = _pad([prepared.rows[row][0]], device)
+        target = pad([[BOS, *(len(SPECIALS) + code for code in answer[1])]]).to(device)
+        logits = model(source, target)[0].float()
+        logits = logits.index_fill(1, torch.arange(len(SPECIALS), device=device), -torch.inf)
+        return logits.log_softmax(-1).gather(1, target.items[0, 1:, None]).sum()
+
+    @cached_property
+    def _splits(self) -> tuple[CanvasDataset, CanvasDataset, Labels | None]:
+        return load_training_canvases(self.config.data, seed=self.run.seed)
 
 
 def drawing_paths(texts: Sequence[str], out: Path | None, *, first: int, count: int) -> list[list[Path]]:
@@ -388,11 +340,6 @@ def drawing_paths(texts: Sequence[str], out: Path | None, *, first: int, count: 
         names = ["-".join([path.stem, *parts, *([str(rank)] if count > 1 else [])]) for rank in range(1, count + 1)]
         rows.append([path.with_name(name + path.suffix) for name in names])
     return rows
-
-
-def create_recipe(run: Run, notify: Callable[[str], None]) -> DrawRecipe:
-    """Create the recipe of a run."""
-    return DrawRecipe(run, notify)
 
 
 def _save(image: NDArray[np.uint8], path: Path) -> None:

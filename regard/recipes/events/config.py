@@ -3,8 +3,10 @@
 from dataclasses import field
 from typing import Annotated
 
-from regard.data.config import EventsConfig
+from regard.data.config import EventsConfig, OnBad
 from regard.models.config import DetectorConfig, NoPositionsConfig, TransformerConfig
+from regard.recipes.base.config import OtherData
+from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
 from regard.train.config import TrainConfig
@@ -56,3 +58,41 @@ class EventsRunConfig:
         )
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` sounds per step."""
+
+
+@settings
+class OtherSounds(OtherData):
+    """Other sounds with events to evaluate a detector on."""
+
+    test: tuple[str, ...] = ()
+    """A CSV of sound files and their events, or an npz of recordings from which test scenes are generated. Several are
+    evaluated one by one. Default: the run's test data."""
+    on_bad: OnBad = "error"
+    """Handling of events without duration or outside their file: error stops; skip leaves them out and counts them."""
+
+
+@settings
+class EventsEvaluation:
+    """Test data."""
+
+    data: OtherSounds = field(default_factory=OtherSounds)
+    """Sounds to evaluate on instead of the run's own test data."""
+
+
+@settings
+class EventsPrediction:
+    """Detection options."""
+
+    threshold: Fraction = 0.6
+    """Minimum score of the events; the default is the run's own."""
+
+
+ENTRY = Entry(
+    name="events",
+    summary="sound event detection with onset and duration; synthetic scenes if not given",
+    config=EventsRunConfig,
+    options=EventsPrediction,
+    evaluation=EventsEvaluation,
+    input="sound",
+    recipe="regard.recipes.events.recipe:EventsRecipe",
+)

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from regard.data.config import ImagesConfig
 from regard.models.config import ClassifierConfig, NoPositionsConfig, TransformerConfig
+from regard.recipes.base.config import ImagesEvaluation, RankedPrediction
+from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Range
 from regard.train.config import TrainConfig
@@ -44,3 +46,14 @@ class ImagesRunConfig:
         )
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` images per step."""
+
+
+ENTRY = Entry(
+    name="images",
+    summary="image classification: a folder of images per class, or IDX files; built-in digits if not given",
+    config=ImagesRunConfig,
+    options=RankedPrediction,
+    evaluation=ImagesEvaluation,
+    input="image",
+    recipe="regard.recipes.images.recipe:ImagesRecipe",
+)

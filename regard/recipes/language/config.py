@@ -5,6 +5,8 @@ from dataclasses import field
 from regard.data.config import TextConfig, TokenizerConfig
 from regard.decode.config import SampleConfig
 from regard.models.config import LanguageModelConfig, max_length_of
+from regard.recipes.base.config import OtherData
+from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Length
 from regard.train.config import TrainConfig
@@ -50,3 +52,37 @@ class LanguageRunConfig:
         limit = max_length_of(self.model.core)
         if limit is not None and limit < self.context:
             raise ValueError(f"model.core.positions.max_length must be at least context={self.context}, got {limit}")
+
+
+@settings
+class OtherText(OtherData):
+    """Another text to evaluate a language model on."""
+
+    test: tuple[str, ...] = ()
+    """Text files, UTF-8, also with .gz. Several are evaluated one by one. Default: the run's test text."""
+
+
+@settings
+class LanguageEvaluation:
+    """Test data."""
+
+    data: OtherText = field(default_factory=OtherText)
+    """Text to evaluate on instead of the run's own test data."""
+
+
+@settings
+class LanguagePrediction:
+    """Text generation options."""
+
+    sample: SampleConfig = field(default_factory=SampleConfig)
+    """Sampling of the continuation of a text; the defaults are the run's own."""
+
+
+ENTRY = Entry(
+    name="language",
+    summary="causal language model (GPT, or recurrent) of your own text; of dates if not given",
+    config=LanguageRunConfig,
+    options=LanguagePrediction,
+    evaluation=LanguageEvaluation,
+    recipe="regard.recipes.language.recipe:LanguageRecipe",
+)

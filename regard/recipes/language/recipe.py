@@ -8,35 +8,34 @@ Source: lectures, D (GPT); radford2018.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.batches import pad
 from regard.data.embedded import dates
 from regard.data.embedded.dates_config import DatesConfig
 from regard.data.text.windows import WindowBatches, read_text, split_blocks
 from regard.data.tokenizer import SPECIALS, UNK, Tokenizer
-from regard.decode.config import SampleConfig
 from regard.decode.sample import trace_tokens
 from regard.errors import UserError
-from regard.look.capture import Capture
-from regard.look.maps import SampleMaps
 from regard.look.sample import Sample
 from regard.models.build import build_language_model
 from regard.models.config import RecurrentConfig
 from regard.models.model import Model
-from regard.recipes.base.recipe import Recipe, TrainedRun, check_inputs, get_input
-from regard.recipes.base.run import Run
-from regard.recipes.language.config import LanguageRunConfig
-from regard.system.fingerprints import record_digests
+from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.recipe import Examples, Prepared, Ranked, Recipe
+from regard.recipes.base.scoring import device_of
+from regard.recipes.language.config import LanguagePrediction, LanguageRunConfig
+from regard.trace import Trace
 
 _TOKENIZER = "tokenizer.json"
 _SIZES = {"train": 3000, "test": 300}
@@ -44,32 +43,29 @@ _SAMPLES, _PROMPT, _SHOWN = 3, 24, 40
 _BANNED = list(range(len(SPECIALS)))
 
 
-class Continuation(NamedTuple):
-    """Generated continuation, and the mean log-probability of its tokens (before top-k and top-p filtering)."""
-
-    text: str
-    score: float
-
-
-class LanguageRecipe(Recipe):
+class LanguageRecipe(Recipe[LanguageRunConfig]):
     """Recipe of causal language modeling."""
 
     metric = "nll"
     higher_is_better = False
+    decodes = True
     tokenizer: Tokenizer
 
-    @property
-    def config(self) -> LanguageRunConfig:
-        """All settings of the run."""
-        assert isinstance(self.run.config, LanguageRunConfig)
-        return self.run.config
-
-    def check(self) -> None:
-        """Read all texts."""
-        if self.has_test():
-            with record_digests():  # test data is not part of the fingerprint of the training data
-                self.test_text()
-        _ = self._texts
+    def read(self, split: str, other: Any = None) -> Examples[str]:
+        """Return the text of a split, or of a file; an input is a line of it."""
+        data = self.config.data
+        if other is not None:
+            text, origin = read_text(other.test[0]), other.test[0]
+        elif split == "test":
+            text = _dates("test", self.run.seed) if data.test is None else read_text(data.test)
+            origin = data.test or f"dates, {len(text):,} characters"
+        else:
+            text = self._texts[split == "val"]
+            origin = data.train or "dates"
+            if split == "val":
+                origin = data.val or f"{origin}, held out for validation"
+        lines = [line for line in text.split("\n") if line.strip()]
+        return Examples(text, origin, len(lines), input=lambda i: self._cut(lines[i]))
 
     def learn(self, folder: Path) -> None:
         """Train the tokenizer on the training text and save it."""
@@ -97,28 +93,40 @@ class LanguageRecipe(Recipe):
         """Return the size of the vocabulary and the context length."""
         return f"{len(self.tokenizer):,} tokens, context {self.config.context}"
 
-    def measure(self, model: nn.Module) -> dict[str, float]:
-        """Return nll and perplexity of the validation text."""
-        data = self.config.data
-        return self.score(model, self._texts[1], data.val or f"{data.train or 'dates'}, held out for validation")
-
     @torch.no_grad()
-    def score(self, model: nn.Module, text: str, origin: str = "text") -> dict[str, float]:
+    def score(self, inference: ActiveModel, examples: Examples[str], options: Any) -> dict[str, Any]:
         """Return nll, perplexity and bits per token of a text, and the percentage of unknown tokens."""
-        assert isinstance(model, Model)
-        device = next(model.parameters()).device
-        ids = self.encode(text)
-        batches = WindowBatches(ids, context=self.config.context, rows=64, seed=0, is_fixed=True, origin=origin)
+        model = cast("Model", inference.model)
+        ids = self.encode(examples.data)
+        settings = {"context": self.config.context, "rows": 64, "seed": 0, "is_fixed": True}
+        batches = WindowBatches(ids, origin=examples.origin, **settings)
         total, count = 0.0, 0
         for rows in batches.plan(0):
-            loss = model.loss(batches.collate(0, rows).to(device))
+            loss = model.loss(batches.collate(0, rows).to(device_of(model)))
             total, count = total + float(loss.nll), count + loss.count
-        scores = {
+        return {
             "nll": total / count,
             "perplexity": math.exp(min(total / count, 100.0)),
             "bits_per_token": total / count / math.log(2),
+            "unknown_tokens": 100 * float((ids == UNK).mean()),
         }
-        return scores | {"unknown_tokens": 100 * float((ids == UNK).mean())}
+
+    def report(self, inference: ActiveModel, examples: Examples[str]) -> dict[str, Any]:
+        """Return the number of predicted tokens, and a few prompts with their continuations."""
+        text = examples.data
+        sampling = LanguagePrediction(sample=replace(self.config.sample, length=_SHOWN))
+        starts = [i * len(text) // _SAMPLES for i in range(_SAMPLES)]
+        prompts = [text[start : start + _PROMPT] for start in starts]
+        samples = []
+        for start, prompt in zip(starts, prompts, strict=True):
+            rows = self.prepare([prompt], 1).rows if prompt.strip() else []
+            output = self.answer(inference, rows, sampling)[0].text if rows else ""
+            reference = text[start + _PROMPT : start + _PROMPT + _SHOWN]
+            texts = zip(("source", "output", "reference"), (prompt, output, reference), strict=True)
+            samples.append({key: repr(value)[1:-1] for key, value in texts})
+        kind, size = self.config.tokenizer.kind, len(self.tokenizer)
+        signature = f"windows of {self.config.context} tokens, {kind}, vocabulary of {size}"
+        return {"examples": len(self.encode(text)) - 1, "signature": signature, "samples": samples}
 
     def encode(self, text: str) -> NDArray[np.int32]:
         """Return the ids of a text."""
@@ -130,17 +138,98 @@ class LanguageRecipe(Recipe):
         """Return the label of each token for figures."""
         return self.tokenizer.tokens(self._with_ends(text))
 
-    def has_test(self) -> bool:
-        """Return True if there is test data; synthetic dates always have it."""
-        return self.config.data.train is None or self.config.data.test is not None
+    def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
+        """Return the ids of each text, and the number of the input, which its random numbers depend on."""
+        prepared = Prepared(len(inputs))
+        for owner, text in enumerate(inputs):
+            ids = self.encode(text).tolist()
+            if not ids:
+                raise UserError(f"input {first + owner} is empty: there is nothing to continue")
+            prepared.add(owner, (ids, first + owner), text)
+        return prepared
 
-    def test_text(self) -> str:
-        """Return the test text of the run."""
-        return _dates("test", self.run.seed) if self.config.data.test is None else read_text(self.config.data.test)
+    def answer(
+        self, inference: ActiveModel, rows: Sequence[Any], options: LanguagePrediction, trace: Trace | None = None
+    ) -> list[Ranked]:
+        """Return a continuation of each text, and the mean log-probability of its tokens (before top-k and top-p)."""
+        prompts, sampling = [ids for ids, _ in rows], options.sample
+        settings = {"window": self._window, "banned": _BANNED}
+        seeds = [sampling.seed * 1_000_003 + number for _, number in rows]
+        engine = inference.engine_for(len(rows), traced=trace is not None)
+        generated = engine.generate(prompts, sampling, seeds=seeds, trace=trace, **settings)
+        with nullcontext() if trace is None else trace.segment([]):  # the pass for the scores belongs to no sample
+            pairs = zip(prompts, generated, strict=True)
+            return [
+                Ranked(self._decode_continuation(ids, tokens), self._mean_log_p(inference.model, ids, tokens))
+                for ids, tokens in pairs
+            ]
 
-    def build_run(self, model: nn.Module, folder: Path) -> "TrainedLanguage":
-        """Return the trained run of this model."""
-        return TrainedLanguage(self, model, folder)
+    def values(self, answers: list[Ranked]) -> list[str]:
+        """Return the continuations."""
+        return [answer.text for answer in answers]
+
+    def ranked(self, answer: Ranked) -> list[Ranked]:
+        """Return the continuation."""
+        return [answer]
+
+    def json(self, answer: Ranked) -> dict[str, Any]:
+        """Return the continuation and its score."""
+        return answer._asdict()
+
+    def follow(
+        self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
+    ) -> list[None]:
+        """Read each text, without continuing it; only the most likely token after the last one is shown."""
+        for row, (ids, _) in enumerate(rows):
+            if trace is not None:
+                trace.order([row])
+            trace_tokens(inference.model, ids, banned=_BANNED, trace=trace)
+        return [None] * len(rows)
+
+    def check_look(self, prepared: Prepared) -> None:
+        """Raise UserError for a text of one token, or of more than the model's window."""
+        for ids, number in prepared.rows:
+            if len(ids) < 2:
+                raise UserError(f"input {number} must have at least two tokens, got {len(ids)}")
+            if self._window is not None and len(ids) > self._window:
+                raise UserError(f"input {number} has {len(ids)} tokens, more than the context of {self._window}")
+
+    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Any]) -> Sample:
+        """Return the text and its continuation, or its own tokens if it is not continued."""
+        text, answer = prepared.facts[row], answers[row]
+        if answer is None:
+            return Sample(title=text.strip(), tokens=self.tokenizer.tokens, decoder_input=self.token_labels(text))
+        return Sample(title=f"{text.strip()} -> {answer.text}", tokens=self.tokenizer.tokens)
+
+    def log_prob(self, model: Any, prepared: Prepared, row: int, answer: Any) -> Tensor:
+        """Return log p of the text's tokens after the first; the token predicted after the last is not included."""
+        # Of the last token of a target only the prediction counts: with one more, every token of the text is read.
+        target = pad([[*prepared.rows[row][0], 0]]).to(device_of(model))
+        log_p = model(target=target)[0, :-1].float().log_softmax(-1)
+        return log_p.gather(1, target.items[0, 1:-1, None]).sum()
+
+    def _cut(self, text: str) -> str:
+        """Return the beginning of a text that fits into the model's window."""
+        while self._window is not None and (count := len(self.encode(text))) > self._window:
+            text = text[: min(len(text) - 1, len(text) * self._window // count)]
+        return text
+
+    @property
+    def _window(self) -> int | None:
+        """Maximum number of tokens the core can read; None for recurrent cores, whose state has a fixed size."""
+        return None if isinstance(self.config.model.core, RecurrentConfig) else self.config.context
+
+    def _decode_continuation(self, ids: list[int], tokens: list[int]) -> str:
+        """Return the text that the tokens add to the prompt."""
+        before = self.tokenizer.decode(ids)
+        return self.tokenizer.decode([*ids, *tokens])[len(before) :]
+
+    @torch.no_grad()
+    def _mean_log_p(self, model: Any, ids: list[int], tokens: list[int]) -> float:
+        last = pad([[*ids, *tokens][-(self.config.context + 1) :]])
+        logits = model(target=last.to(device_of(model))).float().log_softmax(-1).cpu()
+        count = min(len(tokens), last.items.shape[1] - 1)
+        return float(logits.gather(2, last.items[:, 1:, None])[0, -count:, 0].mean())
 
     def _with_ends(self, text: str) -> str:
         return text.replace("\n", " <eos> ") if self.config.data.line_ends == "eos" else text
@@ -154,140 +243,6 @@ class LanguageRecipe(Recipe):
             return text, read_text(data.val)
         cut = int(len(text) * (1 - data.val_share))
         return text[:cut], text[cut:]
-
-
-class TrainedLanguage(TrainedRun):
-    """Trained run of the recipe `language`."""
-
-    decodes = True
-    recipe: LanguageRecipe
-
-    def predict(self, inputs: Sequence[str], **options: Any) -> list[str]:
-        """Return a continuation of each text; options as in SampleConfig: length, temperature, top_k, top_p, seed."""
-        if isinstance(inputs, str):
-            raise TypeError(f"inputs must be a list of texts, got one text: {inputs[:40]!r}")
-        results = self.answers(inputs, sampling=replace(self.config.sample, **options))
-        return [continuation.text for (continuation,) in results]
-
-    def answers(self, inputs: Sequence[str], *, sampling: SampleConfig, first: int = 1) -> list[list[Continuation]]:
-        """Return the continuation of each text with its score; messages number the texts from `first`."""
-        prompts = [self.recipe.encode(text).tolist() for text in inputs]
-        for number, ids in enumerate(prompts, start=first):
-            if not ids:
-                raise UserError(f"input {number} is empty: there is nothing to continue")
-        seeds = [sampling.seed * 1_000_003 + number for number in range(first, first + len(prompts))]
-        settings = {"window": self._window, "banned": _BANNED}
-        engine = self.engine_for(len(prompts))
-        with self._segment(lambda: [self._look_sample(text) for text in inputs]) as samples:
-            generated = engine.generate(prompts, sampling, seeds=seeds, trace=self.trace, **settings)
-        with self._segment(list):  # the pass that computes the scores belongs to no sample
-            results = [[self._make_continuation(ids, tokens)] for ids, tokens in zip(prompts, generated, strict=True)]
-        for sample, (continuation,) in zip(samples, results, strict=bool(samples)):
-            sample.title = f"{sample.title} -> {continuation.text}"
-        return results
-
-    def evaluate(
-        self, path: str | Path | None = None, *, notify: Callable[[str], None] | None = None
-    ) -> dict[str, Any]:
-        """Return nll, perplexity and bits per token on the run's test text, or on that of a file."""
-        if path is None:
-            self._check_test()
-        text = self.recipe.test_text() if path is None else read_text(path)
-        scores = self.recipe.score(self._model, text, str(path or self.config.data.test or "dates"))
-        sampling = replace(self.config.sample, length=_SHOWN)
-        samples = []
-        for i in range(_SAMPLES):
-            start = i * len(text) // _SAMPLES
-            prompt, reference = text[start : start + _PROMPT], text[start + _PROMPT : start + _PROMPT + _SHOWN]
-            output = self.answers([prompt], sampling=sampling)[0][0].text if prompt.strip() else ""
-            samples.append(
-                {
-                    key: repr(value)[1:-1]
-                    for key, value in zip(("source", "output", "reference"), (prompt, output, reference), strict=True)
-                }
-            )
-        kind, size = self.config.tokenizer.kind, len(self.recipe.tokenizer)
-        signature = f"windows of {self.config.context} tokens, {kind}, vocabulary of {size}"
-        count = len(self.recipe.encode(text)) - 1
-        data = (
-            f"dates, {len(text):,} characters"
-            if path is None and self.config.data.test is None
-            else str(path or self.config.data.test)
-        )
-        return {"data": data, "examples": count, **scores, "signature": signature, "samples": samples}
-
-    def test_input(self, index: int) -> str:
-        """Return a non-empty line of the test text, truncated to the model's window."""
-        self._check_test()
-        lines = [line for line in self.recipe.test_text().split("\n") if line.strip()]
-        text, window = get_input(lines, index, "the test text"), self._window
-        while window is not None and (count := len(self.recipe.encode(text))) > window:
-            text = text[: min(len(text) - 1, len(text) * window // count)]
-        return text
-
-    def look(self, inputs: Sequence[str], *, gradients: bool = False) -> Capture:
-        """Return the attention maps of each token of these texts, with the most likely next tokens.
-
-        The texts are not continued; only the most likely token after the last one is shown.
-        gradients: add the gradient of log p of the text's tokens after the first for each attention weight.
-        Raises: UserError if a text has fewer than two tokens or more than the context, or the model has no attention.
-        """
-        check_inputs(inputs)
-        texts = [self.recipe.encode(text).tolist() for text in inputs]
-        for number, ids in enumerate(texts, start=1):
-            if len(ids) < 2:
-                raise UserError(f"input {number} must have at least two tokens, got {len(ids)}")
-            if self._window is not None and len(ids) > self._window:
-                raise UserError(f"input {number} has {len(ids)} tokens, more than the context of {self._window}")
-
-        def read() -> None:
-            for text, ids in zip(inputs, texts, strict=True):
-                with self._segment(
-                    lambda text=text: [replace(self._look_sample(text), decoder_input=self.recipe.token_labels(text))]
-                ):
-                    trace_tokens(self._model, ids, banned=_BANNED, trace=self.trace)
-
-        capture = self._record(read)
-        if gradients:
-            self._differentiate(capture, inputs)
-        return capture
-
-    def likelihood(self, given: str, maps: SampleMaps) -> Tensor:
-        """Return log p of the text's tokens after the first; the token predicted after the last is not included."""
-        ids = self.recipe.encode(given).tolist()
-        # Of the last token of a target only the prediction counts: with one more, every token of the text is read.
-        target = pad([[*ids, 0]]).to(next(self._model.parameters()).device)
-        log_p = self._model(target=target)[0, :-1].float().log_softmax(-1)
-        return log_p.gather(1, target.items[0, 1:-1, None]).sum()
-
-    def _look_sample(self, text: str) -> Sample:
-        """Return the sample of a look at this text; its input tokens are emitted with the answer."""
-        return Sample(title=text.strip(), tokens=self.recipe.tokenizer.tokens)
-
-    @property
-    def _window(self) -> int | None:
-        """Maximum number of tokens the core can read; None for recurrent cores, whose state has a fixed size."""
-        return None if isinstance(self.config.model.core, RecurrentConfig) else self.config.context
-
-    def _decode_continuation(self, ids: list[int], tokens: list[int]) -> str:
-        """Return the text that the tokens add to the prompt."""
-        before = self.recipe.tokenizer.decode(ids)
-        return self.recipe.tokenizer.decode([*ids, *tokens])[len(before) :]
-
-    def _make_continuation(self, ids: list[int], tokens: list[int]) -> Continuation:
-        return Continuation(self._decode_continuation(ids, tokens), self._mean_log_p(ids, tokens))
-
-    @torch.no_grad()
-    def _mean_log_p(self, ids: list[int], tokens: list[int]) -> float:
-        last = pad([[*ids, *tokens][-(self.config.context + 1) :]])
-        logits = self._model(target=last.to(next(self._model.parameters()).device)).float().log_softmax(-1).cpu()
-        count = min(len(tokens), last.items.shape[1] - 1)
-        return float(logits.gather(2, last.items[:, 1:, None])[0, -count:, 0].mean())
-
-
-def create_recipe(run: Run, notify: Callable[[str], None]) -> LanguageRecipe:
-    """Create the recipe of a run."""
-    return LanguageRecipe(run, notify)
 
 
 def _dates(split: str, seed: int) -> str:

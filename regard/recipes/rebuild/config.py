@@ -4,6 +4,8 @@ from dataclasses import field
 
 from regard.data.config import ImagesConfig
 from regard.models.config import AutoencoderConfig
+from regard.recipes.base.config import ImagesEvaluation
+from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch
 from regard.train.config import TrainConfig
@@ -33,3 +35,13 @@ class RebuildRunConfig:
         )
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
+
+
+ENTRY = Entry(
+    name="rebuild",
+    summary="autoencoder of images; built-in digits if not given",
+    config=RebuildRunConfig,
+    evaluation=ImagesEvaluation,
+    input="image",
+    recipe="regard.recipes.rebuild.recipe:RebuildRecipe",
+)

@@ -3,10 +3,12 @@
 from dataclasses import field
 from typing import Literal
 
-from regard.data.config import LabeledConfig, TokenizerConfig
+from regard.data.config import LabeledConfig, OnBad, TokenizerConfig
 from regard.models.config import ClassifierConfig, RecurrentConfig
+from regard.recipes.base.config import OtherData, RankedPrediction
+from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
-from regard.settings.ranges import FractionBelowOne
+from regard.settings.ranges import Count, FractionBelowOne
 from regard.train.config import TrainConfig
 
 
@@ -51,3 +53,39 @@ class ReviewsRunConfig:
     def __post_init__(self) -> None:
         if self.tokenizer.joint:
             raise ValueError("tokenizer.joint must be false: there are no target texts")
+
+
+@settings
+class OtherLabeled(OtherData):
+    """Other texts to evaluate a classifier on, in the format of its training data."""
+
+    test: tuple[str, ...] = ()
+    """Texts and labels: FILE.tsv, FILE.jsonl, hf:NAME; also with .gz. Several are evaluated one by one. Default: the
+    run's test data."""
+    format: Literal["auto", "tsv", "csv", "jsonl", "huggingface"] = "auto"
+    """File format. auto: by the file suffix or `hf:`."""
+    text_column: Count | str | None = None
+    """Column of the text. Default: as in training."""
+    label_column: Count | str | None = None
+    """Column of the label. Default: as in training."""
+    on_bad: OnBad = "error"
+    """Handling of bad lines (wrong columns, empty text, not UTF-8, unknown label): error stops; skip leaves them out
+    and counts them."""
+
+
+@settings
+class ReviewsEvaluation:
+    """Test data."""
+
+    data: OtherLabeled = field(default_factory=OtherLabeled)
+    """Texts to evaluate on instead of the run's own test data."""
+
+
+ENTRY = Entry(
+    name="reviews",
+    summary="text classification (sentiment of reviews), from your own texts; synthetic reviews if not given",
+    config=ReviewsRunConfig,
+    options=RankedPrediction,
+    evaluation=ReviewsEvaluation,
+    recipe="regard.recipes.reviews.recipe:ReviewsRecipe",
+)

@@ -19,7 +19,7 @@ from regard.attention.axes import widen
 from regard.attention.masks import Padded
 from regard.attention.memory import Memory
 from regard.layers.linear import Linear
-from regard.layers.read import Read
+from regard.layers.read import Read, Role
 from regard.models.cores.core import Core
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.classes import ClassWriter
@@ -60,7 +60,7 @@ class NaiveBayesScores(nn.Module):
         self.query = nn.Parameter(torch.zeros(dim))
         self.key = Linear(dim, dim, bias=False)
         self.scale = nn.Parameter(torch.full((kinds,), 0.25))
-        self.read = Read(kernel=kernel)
+        self.read = Read(kernel=kernel, role=Role("other", queries="queries", keys="source"))
 
     def forward(
         self, items: Padded, ratios: Float[Tensor, "batch time kinds classes"]

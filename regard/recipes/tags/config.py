@@ -1,9 +1,12 @@
 """Settings of the recipe `tags`: token tagging. Importing them needs no torch."""
 
 from dataclasses import field
+from typing import Literal
 
-from regard.data.config import TaggedConfig, TokenizerConfig
+from regard.data.config import OnBad, TaggedConfig, TokenizerConfig
 from regard.models.config import EncoderConfig, TransformerConfig, max_length_of
+from regard.recipes.base.config import OtherData
+from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import FractionBelowOne
 from regard.train.config import TrainConfig
@@ -49,3 +52,34 @@ class TagsRunConfig:
         most, least = max_length_of(self.model.core), self.data.max_length
         if most is not None and most < least:
             raise ValueError(f"model.core.positions.max_length must be at least data.max_length={least}, got {most}")
+
+
+@settings
+class OtherTagged(OtherData):
+    """Other sentences to evaluate a tagger on."""
+
+    test: tuple[str, ...] = ()
+    """Columns of token and tag, or FILE.jsonl; also with .gz. Several are evaluated one by one. Default: the run's test
+    data."""
+    format: Literal["auto", "columns", "jsonl"] = "auto"
+    """File format. auto: jsonl for names ending in .jsonl, else columns."""
+    on_bad: OnBad = "error"
+    """Handling of bad sentences (a token without a tag, not UTF-8, unknown tag, too long): error stops; skip leaves
+    them out and counts them."""
+
+
+@settings
+class TagsEvaluation:
+    """Test data."""
+
+    data: OtherTagged = field(default_factory=OtherTagged)
+    """Sentences to evaluate on instead of the run's own test data."""
+
+
+ENTRY = Entry(
+    name="tags",
+    summary="token tagging (NER), from columns or JSONL; synthetic sentences with dates if not given",
+    config=TagsRunConfig,
+    evaluation=TagsEvaluation,
+    recipe="regard.recipes.tags.recipe:TagsRecipe",
+)

@@ -19,15 +19,9 @@ from regard.data.config import ImagesConfig, LabeledConfig, OnBad
 from regard.errors import UserError
 from regard.models.config import ClassifierConfig
 from regard.models.writers.vector import VectorWriter
+from regard.recipes.base.recipe import Ranked
 
-_SAMPLES, MAX_SHOWN, _EXCERPT = 5, 10, 60
-
-
-class Answer(NamedTuple):
-    """Predicted target as text, and its probability (1 for numbers, which have none)."""
-
-    text: str
-    score: float
+MAX_SHOWN, _EXCERPT = 10, 60
 
 
 class RawTargets(NamedTuple):
@@ -79,7 +73,7 @@ class Target(ABC):
         """Return the metrics of the answers."""
 
     @abstractmethod
-    def rank(self, answers: Tensor, n_best: int) -> list[list[Answer]]:
+    def rank(self, answers: Tensor, n_best: int) -> list[list[Ranked]]:
         """Return the best answers of each row, best first. Raises UserError if n_best is too large."""
 
     @abstractmethod
@@ -95,20 +89,11 @@ class Target(ABC):
     def signature(self) -> str:
         """Description of the possible answers: "3 classes: bad, good, odd"."""
 
-    def encode_for_training(self, raw: RawTargets, notify: Callable[[str], None]) -> tuple[list[int], NDArray[Any]]:
-        """Return the same as `encode`, and call `notify` if inputs were left out."""
-        keep, targets = self.encode(raw)
-        if left_out := len(raw.texts) - len(keep):
-            notify(f"{raw.origin}: left out {left_out} {raw.nouns[1]}s whose {raw.nouns[0]} cannot be used")
-        return keep, targets
+    @abstractmethod
+    def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> dict[str, Any]:
+        """Return an output (1, ...) and its best answers as JSON."""
 
-    def make_samples(self, inputs: Sequence[str], answers: Tensor, targets: Tensor) -> list[dict[str, str]]:
-        """Return a few inputs with their outputs and references."""
-        outputs = (best.text for best, *_ in self.rank(answers[:_SAMPLES], 1))
-        rows = zip(inputs[:_SAMPLES], outputs, self.to_texts(targets[:_SAMPLES]), strict=True)
-        return [dict(zip(("source", "output", "reference"), row, strict=True)) for row in rows]
-
-    def format_title(self, best: Answer) -> str:
+    def format_title(self, best: Ranked) -> str:
         """Return an answer for the title of a figure."""
         return f"{best.text} ({best.score:.2f})"
 

@@ -15,8 +15,9 @@ from regard.models.config import ClassifierConfig
 from regard.models.writers.classes import ClassWriter
 from regard.models.writers.labels import LabelWriter
 from regard.models.writers.vector import VectorWriter
+from regard.recipes.base.recipe import Ranked
 from regard.recipes.metrics.vectors import LABEL_THRESHOLD, class_scores, label_scores
-from regard.recipes.targets.base import MAX_SHOWN, Answer, RawTargets, Target, check_not_empty, parse_rows
+from regard.recipes.targets.base import MAX_SHOWN, RawTargets, Target, check_not_empty, parse_rows
 
 
 class _NamedTarget(Target):
@@ -73,7 +74,7 @@ class ClassTarget(_NamedTarget):
         """Return accuracy, macro F1 and nll."""
         return class_scores(answers, targets)
 
-    def rank(self, answers: Tensor, n_best: int) -> list[list[Answer]]:
+    def rank(self, answers: Tensor, n_best: int) -> list[list[Ranked]]:
         """Return the most likely classes."""
         return _rank_names(answers, self.names, n_best)
 
@@ -84,6 +85,10 @@ class ClassTarget(_NamedTarget):
     def to_texts(self, targets: Tensor) -> list[str]:
         """Return the name of each class."""
         return [self.names[number] for number in targets.tolist()]
+
+    def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> dict[str, Any]:
+        """Return the most likely classes with their probabilities."""
+        return {"labels": [{"label": name, "probability": score} for name, score in ranked]}
 
 
 class LabelsTarget(_NamedTarget):
@@ -127,13 +132,13 @@ class LabelsTarget(_NamedTarget):
         """Return micro and macro F1, exact match, average precision and nll."""
         return label_scores(answers, targets)
 
-    def rank(self, answers: Tensor, n_best: int) -> list[list[Answer]]:
+    def rank(self, answers: Tensor, n_best: int) -> list[list[Ranked]]:
         """Return the predicted label set with its probability; with n_best > 1, the most likely labels."""
         if n_best > 1:
             return _rank_names(answers, self.names, n_best)
         predicted = answers >= LABEL_THRESHOLD
         likelihood = answers.where(predicted, 1 - answers).double().prod(-1).tolist()
-        return [[Answer(text, score)] for text, score in zip(self.to_texts(predicted), likelihood, strict=True)]
+        return [[Ranked(text, score)] for text, score in zip(self.to_texts(predicted), likelihood, strict=True)]
 
     def to_values(self, answers: Tensor) -> list[tuple[str, ...]]:
         """Return the predicted labels of each row."""
@@ -143,11 +148,19 @@ class LabelsTarget(_NamedTarget):
         """Return the labels of each row, separated as in the files."""
         return [self.separator.join(self._to_names(row)) for row in targets]
 
+    def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> dict[str, Any]:
+        """Return the predicted labels, or the most likely ones, with their probabilities, and that of the whole set."""
+        if len(ranked) > 1:
+            return {"labels": [{"label": name, "probability": score} for name, score in ranked]}
+        labels = zip(self.names, output[0].tolist(), strict=True)
+        predicted = [{"label": name, "probability": value} for name, value in labels if value >= LABEL_THRESHOLD]
+        return {"labels": predicted, "probability": ranked[0].score}
+
     def _to_names(self, row: Tensor) -> tuple[str, ...]:
         return tuple(self.names[number] for number in row.nonzero().squeeze(1).tolist())
 
 
-def _rank_names(probabilities: Tensor, names: Sequence[str], n_best: int) -> list[list[Answer]]:
+def _rank_names(probabilities: Tensor, names: Sequence[str], n_best: int) -> list[list[Ranked]]:
     values, numbers = probabilities.topk(min(n_best, len(names)), dim=-1)
     rows = zip(values.tolist(), numbers.tolist(), strict=True)
-    return [[Answer(names[i], value) for value, i in zip(*row, strict=True)] for row in rows]
+    return [[Ranked(names[i], value) for value, i in zip(*row, strict=True)] for row in rows]

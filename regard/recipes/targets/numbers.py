@@ -17,8 +17,9 @@ from regard.errors import UserError
 from regard.models.config import ClassifierConfig
 from regard.models.writers.numbers import NumberWriter
 from regard.models.writers.vector import VectorWriter
+from regard.recipes.base.recipe import Ranked
 from regard.recipes.metrics.vectors import number_scores
-from regard.recipes.targets.base import Answer, RawTargets, Target, check_not_empty, parse_rows
+from regard.recipes.targets.base import RawTargets, Target, check_not_empty, parse_rows
 from regard.system.files import read_json
 
 _MOST, _LEAST, _FINENESS = 1e15, 1e-15, 1e-6
@@ -92,16 +93,20 @@ class NumberTarget(Target):
         """Return mean absolute error, root mean squared error and R^2."""
         return number_scores(answers, targets)
 
-    def rank(self, answers: Tensor, n_best: int) -> list[list[Answer]]:
+    def rank(self, answers: Tensor, n_best: int) -> list[list[Ranked]]:
         """Return the numbers of each row, its only answer."""
         if n_best > 1:
             raise UserError(f"--n-best must be 1 for a run that predicts numbers, got {n_best}")
-        return [[Answer(text, 1.0)] for text in self.to_texts(answers)]
+        return [[Ranked(text, 1.0)] for text in self.to_texts(answers)]
 
     def to_values(self, answers: Tensor) -> list[float | tuple[float, ...]]:
         """Return a number or a tuple of numbers for each row."""
         rows = answers.double().tolist()
         return [row[0] for row in rows] if len(self.means) == 1 else [tuple(row) for row in rows]
+
+    def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> dict[str, Any]:
+        """Return the numbers."""
+        return {"values": output[0].double().tolist()}
 
     def to_texts(self, targets: Tensor) -> list[str]:
         """Return the numbers of each row with five digits, separated as in the files."""
@@ -113,7 +118,7 @@ class NumberTarget(Target):
         scales = zip(self.means, self.deviations, strict=True)
         return ", ".join(f"a number, {mean:.4g} +- {deviation:.4g} in training" for mean, deviation in scales)
 
-    def format_title(self, best: Answer) -> str:
+    def format_title(self, best: Ranked) -> str:
         """Return the numbers alone: they have no probability."""
         return best.text
 

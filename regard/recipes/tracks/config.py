@@ -4,6 +4,8 @@ from dataclasses import field
 
 from regard.data.config import TracksConfig
 from regard.models.config import EncoderConfig, NoPositionsConfig, TransformerConfig
+from regard.recipes.base.config import OtherData
+from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch
 from regard.train.config import TrainConfig
@@ -42,3 +44,29 @@ class TracksRunConfig:
         )
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
+
+
+@settings
+class OtherTracks(OtherData):
+    """Other recordings to evaluate a forecaster on."""
+
+    test: tuple[str, ...] = ()
+    """Text files of frame, id, x, y. Several are evaluated one by one. Default: the run's test data, as a whole."""
+
+
+@settings
+class TracksEvaluation:
+    """Test data."""
+
+    data: OtherTracks = field(default_factory=OtherTracks)
+    """Recordings to evaluate on instead of the run's own test data."""
+
+
+ENTRY = Entry(
+    name="tracks",
+    summary="trajectory forecasting of pedestrians, from recordings; synthetic crowds if not given",
+    config=TracksRunConfig,
+    evaluation=TracksEvaluation,
+    input="tracks",
+    recipe="regard.recipes.tracks.recipe:TracksRecipe",
+)

@@ -7,8 +7,8 @@ Both are also reported for the constant-velocity baseline. One trajectory is pre
 Source: pellegrini2009 (ADE, FDE); scholler2020 (constant velocity).
 """
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,28 +18,47 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
+from regard.data.text.lines import split_lines
 from regard.data.text.numbers import format_number
-from regard.data.track_files import read_frames, sort_ids
+from regard.data.track_files import parse_frames, sort_ids
 from regard.data.tracks import TrackBatches, TrackWindows, make_tracks, read_windows, to_agent_frames
 from regard.errors import UserError
 from regard.look.sample import Axis, Plane, Sample, Track
 from regard.models.build import build_forecaster
 from regard.models.model import Model
-from regard.recipes.base.recipe import Recipe, TrainedRun, get_input
-from regard.recipes.base.run import Run
+from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.recipe import Examples, File, Prepared, Recipe, describe_skipped, plan_by_count
+from regard.recipes.base.scoring import device_of
 from regard.recipes.tracks.config import TracksRunConfig
-from regard.system.fingerprints import record_digests
+from regard.trace import Trace
 
-Given = str | Path | NDArray[Any]
-"""A recording file, or tracks (people, observed, 2) in meters."""
 _ROWS, _SHOWN = 1024, 20
 
 
-class TrackLines(NamedTuple):
-    """Predicted positions as lines of frame, id, x, y; the score is always 0."""
+class TrackGroup(NamedTuple):
+    """People whose tracks are predicted together, and the frames in which they were observed."""
 
-    text: str
-    score: float
+    names: list[str]
+    tracks: NDArray[np.float64]
+    """(people, observed, 2)"""
+    frames: list[float]
+
+
+class Person(NamedTuple):
+    """One person's history and neighbors in the coordinates of that person."""
+
+    history: NDArray[Any]
+    count: Any
+    rotation: NDArray[Any]
+    last: NDArray[np.float64]
+    """Last observed position, in the coordinates of the recording."""
+
+
+class Forecast(NamedTuple):
+    """Predicted trajectories (people, predicted, 2) of a group."""
+
+    group: TrackGroup
+    paths: NDArray[np.float64]
 
 
 def displacement_errors(paths: Tensor, target: Tensor) -> tuple[float, float]:
@@ -48,25 +67,29 @@ def displacement_errors(paths: Tensor, target: Tensor) -> tuple[float, float]:
     return distance.mean().item(), distance[:, -1].mean().item()
 
 
-class TracksRecipe(Recipe):
+class TracksRecipe(Recipe[TracksRunConfig]):
     """Recipe of trajectory forecasting."""
 
     metric = "ade"
+    monitored = ("ade", "fde")
     higher_is_better = False
 
-    @property
-    def config(self) -> TracksRunConfig:
-        """All settings of the run."""
-        assert isinstance(self.run.config, TracksRunConfig)
-        return self.run.config
+    def read(self, split: str, other: Any = None) -> Examples[TrackWindows]:
+        """Return the windows of a split, or of a recording."""
+        data = self.config.data
+        paths = getattr(data, split) if other is None else list(other.test)
+        is_synthetic = not paths and not data.train
+        windows = make_tracks(split, self.run.seed, data) if is_synthetic else read_windows(paths, data)
 
-    def check(self) -> None:
-        """Read all recordings."""
-        for name in ("val", "train"):
-            self.load_windows(name)
-        if self.has_test():
-            with record_digests():  # test data is not part of the fingerprint of the training data
-                self.load_windows("test")
+        def observed(i: int) -> NDArray[np.float64]:
+            return windows.positions[windows.offsets[i] : windows.offsets[i + 1], : data.observed].copy()
+
+        notes = describe_skipped(windows.origin, "lines", windows.skipped)
+        return Examples(windows, windows.origin, len(windows.offsets) - 1, input=observed, skipped=notes)
+
+    def usable(self, examples: Examples[TrackWindows]) -> Examples[TrackWindows]:
+        """Return the windows with their batches."""
+        return replace(examples, targets=TrackBatches(examples.data, self.config.data, rows=_ROWS, seed=0))
 
     def learn(self, folder: Path) -> None:
         """Do nothing: positions are not scaled."""
@@ -77,27 +100,20 @@ class TracksRecipe(Recipe):
     def batches(self) -> TrackBatches:
         """Return batches of all people of the training windows."""
         settings = {"rows": self.config.batch, "seed": self.run.seed}
-        return TrackBatches(self.load_windows("train"), self.config.data, augment=True, **settings)
+        return TrackBatches(self.train.data, self.config.data, augment=True, **settings)
 
     def model(self) -> Model:
         """Return a forecaster for these numbers of observed and predicted positions."""
         data = self.config.data
         return build_forecaster(self.config.model, observed=data.observed, predicted=data.predicted)
 
-    def measure(self, model: nn.Module) -> dict[str, float]:
-        """Return ADE and FDE on the validation windows."""
-        scores = self.score(model, self._val)
-        return {name: scores[name] for name in ("ade", "fde")}
-
-    def score(self, model: nn.Module, windows: TrackWindows | TrackBatches) -> dict[str, float]:
+    def score(self, inference: ActiveModel, examples: Examples[TrackWindows], options: Any) -> dict[str, Any]:
         """Return ADE and FDE of the model and of the constant-velocity baseline."""
-        batches = windows
-        if isinstance(batches, TrackWindows):
-            batches = TrackBatches(batches, self.config.data, rows=_ROWS, seed=0)
+        batches: TrackBatches = examples.targets
         paths, targets, baselines = [], [], []
         for rows in batches.plan(0):
             batch = batches.collate(0, rows)
-            paths.append(_predict_paths(model, batch.source))
+            paths.append(_predict_paths(inference.model, batch.source))
             targets.append(batch.target)
             own = batch.source.items[:, 0]
             ahead = torch.arange(1, batch.target.shape[1] + 1)[:, None]
@@ -107,166 +123,134 @@ class TracksRecipe(Recipe):
         baseline_ade, baseline_fde = displacement_errors(torch.cat(baselines), target)
         return {"ade": ade, "fde": fde, "ade_constant_velocity": baseline_ade, "fde_constant_velocity": baseline_fde}
 
-    def has_test(self) -> bool:
-        """Return True if there is test data; synthetic crowds always have it."""
-        return not self.config.data.train or bool(self.config.data.test)
-
-    def load_windows(self, split: str) -> TrackWindows:
-        """Read the windows of a split."""
-        paths = getattr(self.config.data, split)
-        if not paths and not self.config.data.train:
-            return make_tracks(split, self.run.seed, self.config.data)
-        windows = read_windows(paths, self.config.data)
-        self.report_skipped(windows.origin, windows.skipped)
-        return windows
-
-    def report_skipped(self, origin: str | Path, skipped: Sequence[str]) -> None:
-        """Report how many lines were left out, and the first of them."""
-        if skipped:
-            self.notify(f"{origin}: skipped {len(skipped)} lines; first: {skipped[0]}")
-
-    def build_run(self, model: nn.Module, folder: Path) -> "TrainedTracks":
-        """Return the trained run of this model."""
-        return TrainedTracks(self, model, folder)
-
-    @cached_property
-    def _val(self) -> TrackBatches:
-        return TrackBatches(self.load_windows("val"), self.config.data, rows=_ROWS, seed=0)
-
-
-class TrainedTracks(TrainedRun):
-    """Trained run of the recipe `tracks`."""
-
-    recipe: TracksRecipe
-
-    def predict(self, inputs: Sequence[Given], **options: Any) -> list[NDArray[np.float64]]:
-        """Return the predicted trajectories (people, predicted, 2) of each set of tracks (people, observed, 2).
-
-        inputs: tracks in meters, or recording files, whose people present in all of the last frames are predicted.
-        A capture has a sample for each of the first 20 people of a set.
-        """
-        return [self._forecast(given, number) for number, given in enumerate(inputs, start=1)]
-
-    def answers(self, inputs: Sequence[Given], *, n_best: int = 1, first: int = 1) -> list[list[TrackLines]]:
-        """Return the predictions for each recording as lines of text."""
-        return [[TrackLines("\n".join(self._rows(given, i)), 0.0)] for i, given in enumerate(inputs, start=first)]
-
-    def evaluate(
-        self, path: str | Path | None = None, *, notify: Callable[[str], None] | None = None
-    ) -> dict[str, Any]:
-        """Return ADE and FDE, and those of the constant-velocity baseline, on the test data or another recording."""
-        if path is None:
-            self._check_test()
+    def report(self, inference: ActiveModel, examples: Examples[TrackWindows]) -> dict[str, Any]:
+        """Return the number of windows' positions and people, and the description of the metric."""
         data = self.config.data
-        windows = self.recipe.load_windows("test") if path is None else read_windows([path], data)
-        signature = f"{data.observed} positions to {data.predicted}, windows of at least {data.min_agents} people, "
-        signature += "one prediction"
-        scores = self.recipe.score(self._model, windows)
-        return {"data": windows.origin, "examples": len(windows), **scores, "signature": signature, "samples": []}
+        sizes = f"{data.observed} positions to {data.predicted}, windows of at least {data.min_agents} people"
+        return {"examples": len(examples.data), "signature": f"{sizes}, one prediction"}
 
-    def test_input(self, index: int) -> NDArray[np.float64]:
-        """Return the tracks (people, observed, 2) of a window of the test data."""
-        self._check_test()
-        windows = self.recipe.load_windows("test")
-        number = get_input(range(len(windows.offsets) - 1), index, windows.origin)
-        people = slice(windows.offsets[number], windows.offsets[number + 1])
-        return self._set_name(windows.positions[people, : self.config.data.observed].copy(), f"test window {index}")
+    def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
+        """Return a row for each person.
 
-    def check_likelihood(self) -> None:
-        """Raise UserError: predicted positions have no probability."""
-        raise UserError(self._no_probability_message("positions"))
+        inputs: recording files, whose people present in all of the last frames are predicted, or tracks (people,
+                observed, 2) in meters.
+        """
+        prepared, data = Prepared(len(inputs)), self.config.data
+        for owner, given in enumerate(inputs):
+            group = self._to_group(given, f"input {first + owner}", prepared.notes)
+            windows = TrackWindows(group.tracks, np.array([0, len(group.tracks)]), "tracks")
+            sizes = {"observed": data.observed, "neighbors": data.neighbors}
+            history, counts, _, rotations = to_agent_frames(windows, range(len(group.tracks)), **sizes)
+            people = zip(history, counts, rotations, group.tracks[:, -1:], strict=True)
+            shared: dict[str, Plane] = {}
+            for number, person in enumerate(people):
+                prepared.add(owner, Person(*person), (group, number, shared))
+        return prepared
 
-    def _rows(self, given: Given, number: int) -> list[str]:
-        names, _, frames = self._load_tracks(given, number)
-        step = frames[-1] - frames[-2]
-        paths = self._forecast(given, number)
+    def plan(self, rows: Sequence[Any]) -> list[range]:
+        """Return batches of people."""
+        return plan_by_count(rows, _ROWS)
+
+    def answer(
+        self, inference: ActiveModel, rows: Sequence[Person], options: Any, trace: Trace | None = None
+    ) -> list[NDArray[np.float64]]:
+        """Return the predicted trajectory (predicted, 2) of each person."""
+        history, counts, rotations, last = (np.stack(column) for column in zip(*rows, strict=True))
+        source = Padded(torch.from_numpy(history).float(), torch.from_numpy(counts))
+        return list(last + _predict_paths(inference.model, source).double().numpy() @ rotations)
+
+    def join(self, prepared: Prepared, answers: Sequence[NDArray[np.float64]], options: Any) -> list[Forecast]:
+        """Return the trajectories of the people of each input."""
+        people: list[list[int]] = [[] for _ in range(prepared.count)]
+        for row, owner in enumerate(prepared.owner):
+            people[owner].append(row)
+        return [Forecast(prepared.facts[rows[0]][0], np.stack([answers[row] for row in rows])) for rows in people]
+
+    def values(self, answers: list[Forecast]) -> list[NDArray[np.float64]]:
+        """Return the trajectories (people, predicted, 2) of each input."""
+        return [answer.paths for answer in answers]
+
+    def lines(self, answer: Forecast) -> list[str]:
+        """Return frame, id, x and y of each prediction, separated by tabs."""
+        names, paths = answer.group.names, answer.paths
         return [
-            f"{format_number(frames[-1] + (t + 1) * step)}\t{name}\t{paths[i, t, 0]:.3f}\t{paths[i, t, 1]:.3f}"
-            for t in range(paths.shape[1])
+            f"{format_number(frame)}\t{name}\t{paths[i, t, 0]:.3f}\t{paths[i, t, 1]:.3f}"
+            for t, frame in enumerate(self._frames(answer))
             for i, name in enumerate(names)
         ]
 
-    def _load_tracks(self, given: Given, number: int) -> tuple[list[str], NDArray[np.float64], list[float]]:
+    def json(self, answer: Forecast) -> dict[str, Any]:
+        """Return the predicted frames, and the positions of each person in them."""
+        rows = zip(answer.group.names, answer.paths.tolist(), strict=True)
+        tracks = [{"id": name, "positions": positions} for name, positions in rows]
+        return {"frames": self._frames(answer), "tracks": tracks}
+
+    def sample(
+        self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[NDArray[np.float64]]
+    ) -> Sample | None:
+        """Return a person and its neighbors, nearest first; None beyond the first people of an input."""
+        (group, person, shared), (x, y) = prepared.facts[row], answers[row][-1]
+        if person >= _SHOWN:
+            return None
+        shown = [person, *_nearest(group.tracks, person, self.config.data.neighbors)]
+        labels = (f"{group.names[person]} (self)", *(group.names[i] for i in shown[1:]))
+        places = tuple((float(i),) for i in shown)
+        if not shared:  # one picture for all people
+            first = row - person
+            paths = [path.tolist() for path in answers[first : first + len(group.names)]]
+            rows = zip(group.names, group.tracks.tolist(), paths, strict=True)
+            shared["plane"] = Plane(
+                tracks=tuple(
+                    Track(label=name, history=tuple(map(tuple, history)), future=tuple(map(tuple, future)))
+                    for name, history, future in rows
+                )
+            )
+        return Sample(
+            title=f"{prepared.name_of(row)}: {group.names[person]} -> ({x:.2f}, {y:.2f})",
+            axes={"source": Axis(labels=labels, kind="person", picture="plane", places=places)},
+            pictures=dict(shared),
+        )
+
+    def check_log_prob(self) -> None:
+        """Raise UserError: predicted positions have no probability."""
+        raise UserError(self.no_probability_message("positions"))
+
+    @staticmethod
+    def _frames(answer: Forecast) -> list[float]:
+        """Return the predicted frames."""
+        *_, before, last = answer.group.frames
+        return [last + (t + 1) * (last - before) for t in range(answer.paths.shape[1])]
+
+    def _to_group(self, given: Any, where: str, notes: list[str]) -> TrackGroup:
         """Return ids, positions and frames of the tracks; ids and frames of arrays are their indices."""
-        if isinstance(given, str | Path):
-            return self._load_last_frames(given)
-        tracks, observed = np.asarray(given, np.float64), self.config.data.observed
+        observed = self.config.data.observed
+        if isinstance(given, File):
+            return self._last_frames(given, where, notes)
+        tracks = np.asarray(given, np.float64)
         if tracks.ndim != 3 or tracks.shape[1:] != (observed, 2) or not len(tracks):  # people, time, x and y
-            raise UserError(f"input {number}: tracks must be (people, {observed} observed, 2), got {tracks.shape}")
+            raise UserError(f"{where}: tracks must be (people, {observed} observed, 2), got {tracks.shape}")
         if not np.isfinite(tracks).all():
-            raise UserError(f"input {number}: tracks must be finite, but some numbers are not")
-        return [str(i) for i in range(len(tracks))], tracks, [float(i) for i in range(observed)]
+            raise UserError(f"{where}: tracks must be finite, but some numbers are not")
+        return TrackGroup([str(i) for i in range(len(tracks))], tracks, [float(i) for i in range(observed)])
 
-    def _load_last_frames(self, path: str | Path) -> tuple[list[str], NDArray[np.float64], list[float]]:
-        """Return ids, positions and frames of the people present in all of the last frames.
-
-        Raises UserError if there is none.
-        """
-        frames, skipped = read_frames(path, self.config.data.on_bad)
-        self.recipe.report_skipped(path, skipped)
+    def _last_frames(self, file: File, where: str, notes: list[str]) -> TrackGroup:
+        """Return the people present in all of the last frames. Raises UserError if there is none."""
+        frames, skipped = parse_frames(split_lines(file.content, file.name), file.name, self.config.data.on_bad)
+        notes += describe_skipped(file.name, "lines", skipped)
         observed = self.config.data.observed
         last = sorted(frames)[-observed:]
         ids = sort_ids(set.intersection(*(set(frames[frame]) for frame in last))) if len(last) == observed else []
         if not ids:
             raise UserError(
-                f"{path}: no person is present in all of the last {observed} frames, which a forecast needs."
+                f"{where}: {file.name}: no person is present in all of the last {observed} frames, which a forecast "
+                "needs."
             )
-        return ids, np.array([[frames[frame][person] for frame in last] for person in ids]), last
-
-    def _forecast(self, given: Given, number: int) -> NDArray[np.float64]:
-        data = self.config.data
-        names, tracks, _ = self._load_tracks(given, number)
-        windows = TrackWindows(tracks, np.array([0, len(tracks)]), "tracks")
-        sizes = {"observed": data.observed, "neighbors": data.neighbors}
-        history, counts, _, rotations = to_agent_frames(windows, range(len(tracks)), **sizes)
-        source = Padded(torch.from_numpy(history).float(), torch.from_numpy(counts))
-        with self._segment(lambda: self._look_samples(names, tracks)) as samples:
-            paths = tracks[:, -1:] + _predict_paths(self._model, source).double().numpy() @ rotations
-        if samples:
-            _complete(samples, self._get_name(given, f"tracks {number}"), names, tracks, paths)
-        return paths
-
-    def _look_samples(self, names: Sequence[str], tracks: NDArray[np.float64]) -> list[Sample]:
-        """Return the samples of a look at the first people: each attends to itself and its neighbors, nearest first."""
-        samples = []
-        for person in range(min(len(tracks), _SHOWN)):
-            group = [person, *_nearest(tracks, person, self.config.data.neighbors)]
-            labels = (f"{names[person]} (self)", *(names[i] for i in group[1:]))
-            places = tuple((float(i),) for i in group)
-            samples.append(Sample(axes={"source": Axis(labels=labels, kind="person", picture="plane", places=places)}))
-        return samples
-
-
-def create_recipe(run: Run, notify: Callable[[str], None]) -> TracksRecipe:
-    """Create the recipe of a run."""
-    return TracksRecipe(run, notify)
+        return TrackGroup(ids, np.array([[frames[frame][person] for frame in last] for person in ids]), last)
 
 
 @torch.no_grad()
 def _predict_paths(model: nn.Module, source: Padded) -> Tensor:
-    device = next(model.parameters()).device
-    return model(source.to(device)).float().cpu()
-
-
-def _complete(
-    samples: Sequence[Sample],
-    title: str,
-    names: Sequence[str],
-    tracks: NDArray[np.float64],
-    paths: NDArray[np.float64],
-) -> None:
-    """Add the plane with all tracks, and each person's final predicted position to the titles."""
-    rows = zip(names, tracks.tolist(), paths.tolist(), strict=True)
-    plane = Plane(
-        tracks=tuple(
-            Track(label=name, history=tuple((x, y) for x, y in history), future=tuple((x, y) for x, y in future))
-            for name, history, future in rows
-        )
-    )
-    for sample, name, path in zip(samples, names, paths, strict=False):
-        x, y = path[-1]
-        sample.pictures["plane"] = plane
-        sample.title = f"{title}: {name} -> ({x:.2f}, {y:.2f})"
+    return model(source.to(device_of(model))).float().cpu()
 
 
 def _nearest(tracks: NDArray[np.float64], person: int, count: int) -> list[int]:

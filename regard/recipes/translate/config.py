@@ -6,7 +6,8 @@ from typing import Annotated
 from regard.data.config import PairsConfig, TokenizerConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
-from regard.recipes.base.config import limit_input_length
+from regard.recipes.base.config import PairsEvaluation, PairsPrediction, limit_input_length
+from regard.recipes.base.entry import Entry
 from regard.recipes.metrics.config import BleuConfig
 from regard.settings.declare import settings
 from regard.settings.ranges import Range
@@ -52,3 +53,13 @@ class TranslateRunConfig:
     def input_limit(self) -> int:
         """Maximum input length in tokens, EOS not counted."""
         return limit_input_length(self.data.max_length, self.model)
+
+
+ENTRY = Entry(
+    name="translate",
+    summary="text to text, from your own pairs: TSV, parallel files, JSONL, Hugging Face data sets",
+    config=TranslateRunConfig,
+    options=PairsPrediction,
+    evaluation=PairsEvaluation,
+    recipe="regard.recipes.translate.recipe:TranslateRecipe",
+)

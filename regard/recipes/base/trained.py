@@ -1,0 +1,268 @@
+"""Trained runs: `predict`, `evaluate` and `look` of all recipes, as returned by `regard.load`."""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from regard.engines.engine import Engine
+from regard.errors import UserError
+from regard.look.capture import Capture
+from regard.look.hooks import NoReadsError
+from regard.look.maps import GRADIENT, AttentionMap
+from regard.look.record import record
+from regard.look.sample import Sample
+from regard.recipes.base.active import MANY
+from regard.recipes.base.config import defaults_of_run, set_options
+from regard.recipes.base.recipe import EmptyAnswerError, Examples, File, Prepared, Recipe
+from regard.system.files import read_bytes, read_unpacked
+from regard.trace import Trace
+
+_SAMPLES = 5
+
+
+@final
+class TrainedRun:
+    """A trained model with its recipe, settings and folder, as returned by `load`."""
+
+    def __init__(self, recipe: Recipe[Any], model: nn.Module, folder: Path):
+        self.recipe = recipe
+        self.run = recipe.run
+        self.folder = folder
+        self.entry = recipe.entry
+        self._active = recipe.inference(model)
+        self.trace: Trace | None = None
+        """Trace that receives what the run computes; None unless its attention is recorded (regard.look.record)."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without the trace, which belongs to this process."""
+        return vars(self) | {"trace": None}
+
+    def __repr__(self) -> str:
+        count = sum(parameter.numel() for parameter in self._model.parameters())
+        return f"{type(self).__name__}({str(self.folder)!r}, recipe={self.run.recipe!r}, parameters={count:,})"
+
+    @property
+    def config(self) -> Any:
+        """All settings of the run."""
+        return self.run.config
+
+    @property
+    def model(self) -> Any:
+        """The module. The caller may change it, so the torch engine runs it from now on, until `compile` is called."""
+        return self._active.hand_out()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that decodes; always torch while attention is recorded."""
+        return self._active.engine_for(MANY, traced=self.trace is not None)
+
+    @property
+    def _model(self) -> Any:
+        """The module that computes answers. Only for this package: reading it does not end a compiled engine."""
+        return self._active.model
+
+    def compile(
+        self, engine: str | None = None, *, compute_type: str | None = None, workers: int | None = None
+    ) -> None:
+        """Freeze a copy of the model in its present state, which computes all answers from now on.
+
+        It uses as many threads as torch has now. Later changes of the module that `model` returned do not reach the
+        copy, until `compile` is called again or `model` is accessed.
+
+        engine:  a name in regard.engines.config.ENGINES, or auto; by default, the engine given to `load`.
+        workers: batches decoded in parallel; the threads are divided among them.
+        Raises:  UserError if the engine does not exist, is not installed, does not support this model or the compute
+                 type, or if the recipe decodes no tokens.
+        """
+        self._active.compile(engine, compute_type=compute_type, workers=workers)
+
+    def predict(self, inputs: Sequence[Any], **options: Any) -> Any:
+        """Return the model's answer to each input.
+
+        inputs:  texts, or files and arrays, as the recipe reads them (docs/recipes).
+        options: those of `regard predict`, by name; by default the run's own. With n_best, the best answers to each
+                 input with their scores.
+        Raises:  UserError naming an input that cannot be read, before anything is computed.
+        """
+        answers = self.answer(inputs, set_options(self.options, options))
+        if options.get("n_best") is not None:
+            return [self.recipe.ranked(answer) for answer in answers]
+        return self.recipe.values(answers)
+
+    @property
+    def options(self) -> Any:
+        """Options of `predict`, with the run's own values."""
+        return defaults_of_run(self.entry.options, self.config)
+
+    def answer(self, inputs: Sequence[Any], options: Any = None, *, first: int = 1) -> list[Any]:
+        """Return the answer to each input in the recipe's own form; messages number the inputs from `first`."""
+        prepared = self._prepare(inputs, first)
+        options = self.options if options is None else options
+        return self.recipe.join(prepared, self._answer_rows(prepared, options, self.recipe.answer), options)
+
+    def evaluate(
+        self, path: str | Path | None = None, *, notify: Callable[[str], None] | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """Return the metrics on the run's test data, or on other data of the same kind.
+
+        options: those of `regard evaluate`, by name, such as on_bad="skip" or decode=DecodeConfig(...).
+        notify:  called with a message where data is left out; by default that of `load`.
+        Raises:  UserError if there is no test data, or as reading does.
+        """
+        settings = defaults_of_run(self.entry.evaluation, self.config)
+        own = {item.name for item in fields(settings)} & options.keys()
+        settings = replace(settings, **{name: options.pop(name) for name in own if options[name] is not None})
+        recipe, before = self.recipe, self.recipe.notify
+        recipe.notify = notify or before
+        try:
+            other = None
+            if path is not None:
+                other = set_options(settings.data, {"test": (str(path),)} | options)
+            elif options:
+                raise TypeError(f"{next(iter(options))!r} is an option of other data, which needs a path")
+            examples = recipe.load_usable(self._test_examples() if other is None else recipe.load("test", other))
+        finally:
+            recipe.notify = before
+        with torch.no_grad():
+            scores = recipe.score(self._active, examples, settings) | recipe.report(self._active, examples)
+        samples = {} if "samples" in scores else {"samples": self._samples(examples)}
+        return {"data": examples.origin, "examples": len(examples)} | scores | samples
+
+    def test_input(self, index: int) -> Any:
+        """Return input `index` (from 0) of the run's test data, in the form that `predict` and `look` take.
+
+        Raises UserError if the run has no test data or the index is out of range.
+        """
+        examples = self.recipe.load_usable(self._test_examples())
+        if not 0 <= index < len(examples):
+            present = f"{len(examples)} inputs, from 0 to {len(examples) - 1}"
+            raise UserError(f"{examples.origin} has {present}; there is no input {index}")
+        return examples.input(index)
+
+    def look(self, inputs: Sequence[Any], *, names: Sequence[str] = (), gradients: bool = False) -> Capture:
+        """Return the attention maps recorded while the model answers each input (regard.look.capture).
+
+        names:     of the inputs, for titles; by default those of files.
+        gradients: add the gradient of log p of the answer for each attention weight (regard.look.measures), except
+                   for samples whose answer is empty.
+        Raises: UserError if an input is empty or cannot be read, if the model has no attention, or if gradients are
+                asked for and answers have no probability or all of them are empty.
+        """
+        _check_inputs(inputs)
+        if gradients:
+            self.recipe.check_log_prob()
+        prepared = self._prepare(inputs, 1, names)
+        self.recipe.check_look(prepared)
+        try:
+            with record(self) as capture:
+                answers = self._answer_rows(prepared, self.options, self.recipe.follow)
+        except NoReadsError as error:
+            raise UserError(f"this model does not attend: {error}") from error
+        if not any(capture.recording.counts().values()):
+            raise UserError("no attention was recorded: inputs of a single item have no other item to attend to")
+        if gradients:
+            self._differentiate(capture, prepared, answers)
+        return capture
+
+    def plot_answer(self, given: Any, out: Path, *, overwrite: bool = False) -> None:
+        """Plot an input and its answer to an image file, if `recipe.plots_answers`."""
+        self.recipe.plot_answer(self._active, self._prepare([given], 1).rows[0], out, overwrite=overwrite)
+
+    def _test_examples(self) -> Examples[Any]:
+        """Return the test examples of the run. Raises UserError if there are none."""
+        if not self.recipe.has_test():
+            raise UserError(f"the run {self.folder} has no test data: give it with --data.test")
+        return self.recipe.load("test")
+
+    def _prepare(self, inputs: Sequence[Any], first: int, names: Sequence[str] = ()) -> Prepared:
+        """Read the inputs, and report what is unusual about them."""
+        if isinstance(inputs, str | Path):
+            raise TypeError(f"inputs must be a list, got one text: {str(inputs)[:40]!r}")
+        kind = self.entry.input
+        given = [self._read_input(value, number) for number, value in enumerate(inputs, start=first)]
+        prepared = self.recipe.prepare(given, first)
+        unnamed = [f"{kind} {number}" for number in range(first, first + len(given))]
+        own = [Path(value.name).name if isinstance(value, File) else "" for value in given]
+        given_names = names or [""] * len(given)
+        prepared.names = [next(filter(None, row)) for row in zip(given_names, own, unnamed, strict=True)]
+        for note in prepared.notes:
+            self.recipe.notify(note)
+        return prepared
+
+    def _read_input(self, value: Any, number: int) -> Any:
+        """Return the content of a file, if inputs are files."""
+        if self.entry.input == "text" or not isinstance(value, str | Path | bytes):
+            return value
+        if isinstance(value, bytes):
+            return File(f"{self.entry.input} {number}", value)
+        try:
+            content = read_unpacked(Path(value)) if self.entry.input == "tracks" else read_bytes(Path(value))
+        except UserError as error:
+            raise UserError(f"input {number}: {error}") from error
+        return File(str(value), content)
+
+    def _answer_rows(self, prepared: Prepared, options: Any, step: Callable[..., Sequence[Any]]) -> list[Any]:
+        """Return the answer to each row, batch by batch, with a sample for each row if attention is recorded."""
+        answers: list[Any] = []
+        traced: list[tuple[list[Sample | None], range]] = []
+        for rows in self.recipe.plan(prepared.rows):
+            samples: list[Sample | None] = [] if self.trace is None else [Sample() for _ in rows]
+            with nullcontext() if self.trace is None else self.trace.segment(samples), torch.no_grad():
+                part = step(self._active, prepared.rows[rows.start : rows.stop], options, self.trace)
+            answers += part
+            traced += [(samples, rows)] if samples else []
+        for samples, rows in traced:  # described when the answers are known
+            samples[:] = [self.recipe.sample(self._active, prepared, row, answers) for row in rows]
+        return answers
+
+    def _samples(self, examples: Examples[Any]) -> list[dict[str, str]]:
+        """Return a few examples with their answers and references."""
+        count = min(_SAMPLES, len(examples)) if examples.reference is not None else 0
+        answers = self.answer([examples.input(i) for i in range(count)]) if count else []
+        return [
+            {
+                "source": examples.input(i) if examples.name is None else examples.name(i),
+                "output": self.recipe.title(answer),
+                "reference": examples.reference(i),
+            }
+            for i, answer in enumerate(answers)
+            if examples.reference is not None
+        ]
+
+    def _differentiate(self, capture: Capture, prepared: Prepared, answers: Sequence[Any]) -> None:
+        """Run each answer once more with teacher forcing and gradients, and add the gradient maps to the capture."""
+        if len(capture) != len(prepared.rows):
+            raise UserError(
+                f"gradients need one answer for each input, but {len(prepared.rows)} rows have {len(capture)} samples"
+            )
+        gradients: list[list[AttentionMap]] = []
+        empty: list[EmptyAnswerError] = []
+        for row, maps in enumerate(capture):
+            gradients.append([])
+            try:
+                with torch.enable_grad(), record(self._model, samples=[maps.sample], gradients=True) as rerun:
+                    rerun.differentiate(self.recipe.log_prob(self._model, prepared, row, answers[row]))
+            except EmptyAnswerError as error:
+                empty.append(error)
+                continue
+            # Each sample is recorded separately, so its keys start from zero again.
+            gradients[-1] += [replace(m, key=f"scene {row}/{m.key}") for m in rerun[0].find(measure=GRADIENT)]
+        if len(empty) == len(gradients):
+            raise empty[0]
+        capture.add(gradients)
+
+
+def _check_inputs(inputs: Sequence[Any]) -> None:
+    """Raise TypeError for a single text instead of a list, UserError if there is no input or one is empty."""
+    if isinstance(inputs, str | Path):
+        raise TypeError(f"inputs must be a list, got one text: {str(inputs)[:40]!r}")
+    if not len(inputs):
+        raise UserError("there is nothing to look at: no input is given")
+    for number, value in enumerate(inputs, start=1):
+        if isinstance(value, str | list | tuple) and not (value.strip() if isinstance(value, str) else value):
+            raise UserError(f"input {number} is empty: there is nothing to look at")

@@ -1,0 +1,150 @@
+"""Recipes that map an input to one vector (`images`, `reviews`): a class, several labels, or numbers."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from regard.data.config import OnBad
+from regard.errors import UserError
+from regard.look.sample import Axis, Sample
+from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.config import RankedPrediction
+from regard.recipes.base.entry import Entry
+from regard.recipes.base.recipe import ConfigT, EmptyAnswerError, Examples, Prepared, Ranked, Recipe
+from regard.recipes.base.run import Run
+from regard.recipes.base.scoring import device_of
+from regard.recipes.metrics.vectors import LABEL_THRESHOLD, predict_all
+from regard.recipes.targets.base import RawTargets, Target
+from regard.recipes.targets.kinds import get_target_type
+from regard.recipes.targets.labels import LabelsTarget
+from regard.recipes.targets.numbers import NumberTarget
+from regard.trace import Trace
+
+
+class VectorAnswer(NamedTuple):
+    """Answer of a model with a vector as output."""
+
+    output: Tensor
+    """(1, ...)"""
+    ranked: list[Ranked]
+
+
+class TargetRecipe(Recipe[ConfigT]):
+    """Recipe with a target (regard.recipes.targets.base)."""
+
+    target: Target
+    nouns: tuple[str, str]
+    """Nouns for a target and an input in messages."""
+
+    def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
+        super().__init__(run, notify, entry)
+        self.kind = get_target_type(run.config.data)
+        self.metric, self.higher_is_better = self.kind.metric, self.kind.higher_is_better
+
+    @abstractmethod
+    def label_texts(self, data: Any) -> Sequence[str]:
+        """Return the unparsed targets of data as read."""
+
+    @abstractmethod
+    def take(self, data: Any, keep: Sequence[int]) -> Any:
+        """Return the inputs at these indices of data as read."""
+
+    @abstractmethod
+    def evaluation_batches(self, examples: Examples[Any]) -> Iterable[Any]:
+        """Return batches of all usable examples."""
+
+    @abstractmethod
+    def collate(self, rows: Sequence[Any]) -> Any:
+        """Return rows as the source of the model."""
+
+    @abstractmethod
+    def input_sample(self, inference: ActiveModel, prepared: Prepared, row: int) -> Sample:
+        """Return the description of a row for captures: a title, the axis "source", pictures."""
+
+    def raw_targets(self, examples: Examples[Any]) -> RawTargets:
+        """Return the unparsed targets of examples as read."""
+        texts = self.label_texts(examples.data)
+        return RawTargets(texts, examples.data.where, examples.origin, self.nouns, cast("OnBad", examples.on_bad))
+
+    def usable(self, examples: Examples[Any]) -> Examples[Any]:
+        """Return the examples with a valid target, which is encoded."""
+        keep, targets = self.target.encode(self.raw_targets(examples))
+        left_out, name = len(examples) - len(keep), examples.name or examples.input
+        note = f"{examples.origin}: left out {left_out} {self.nouns[1]}s whose {self.nouns[0]} cannot be used"
+        tensor = torch.from_numpy(targets)
+        return replace(
+            examples,
+            data=self.take(examples.data, keep),
+            count=len(keep),
+            input=lambda i: examples.input(keep[i]),
+            name=lambda i: name(keep[i]),
+            reference=lambda i: self.target.to_texts(tensor[i : i + 1])[0],
+            skipped=(*examples.skipped, *([note] if left_out else [])),
+            targets=targets,
+        )
+
+    def check_examples(self, split: str, examples: Examples[Any]) -> None:
+        """Check that the training targets can be learned."""
+        if split == "train":
+            self.kind.fit(self.raw_targets(examples), self.run.config.data)
+
+    def score(self, inference: ActiveModel, examples: Examples[Any], options: Any) -> dict[str, Any]:
+        """Return the metrics of the target."""
+        answers, references = predict_all(inference.model, self.evaluation_batches(examples))
+        return self.target.score(answers, references)
+
+    def report(self, inference: ActiveModel, examples: Examples[Any]) -> dict[str, Any]:
+        """Return the description of the possible answers."""
+        return {"signature": self.target.signature}
+
+    def answer(
+        self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
+    ) -> Sequence[Tensor]:
+        """Return the output of the model for each row, (1, ...)."""
+        return inference.model(self.collate(rows).to(device_of(inference.model))).cpu().split(1)
+
+    def join(self, prepared: Prepared, answers: Sequence[Tensor], options: RankedPrediction) -> list[VectorAnswer]:
+        """Return the outputs and the best answers."""
+        ranked = self.target.rank(torch.cat(list(answers)), options.n_best) if answers else []
+        return [VectorAnswer(*pair) for pair in zip(answers, ranked, strict=True)]
+
+    def values(self, answers: list[VectorAnswer]) -> list[Any]:
+        """Return the most likely class, or the labels (a tuple), or the number (or a tuple of numbers) of each."""
+        return self.target.to_values(torch.cat([answer.output for answer in answers])) if answers else []
+
+    def ranked(self, answer: VectorAnswer) -> list[Ranked]:
+        """Return the best answers with their probabilities."""
+        return answer.ranked
+
+    def json(self, answer: VectorAnswer) -> dict[str, Any]:
+        """Return labels with their probabilities, or numbers."""
+        return self.target.to_json(answer.output, answer.ranked)
+
+    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Tensor]) -> Sample:
+        """Return the input with its best answer."""
+        best, sample = self.target.rank(answers[row], 1)[0][0], self.input_sample(inference, prepared, row)
+        axes = sample.axes | {"queries": Axis(labels=(best.text,), kind="answer")}
+        return replace(sample, title=f"{sample.title} -> {self.target.format_title(best)}", axes=axes)
+
+    def check_log_prob(self) -> None:
+        """Raise UserError for a run that predicts numbers."""
+        if isinstance(self.target, NumberTarget):
+            raise UserError(self.no_probability_message("numbers"))
+
+    def log_prob(self, model: Any, prepared: Prepared, row: int, answer: Any) -> Tensor:
+        """Return log p of the predicted class, or of all predicted labels."""
+        return answer_log_prob(self.target, model(self.collate(prepared.rows[row : row + 1]).to(device_of(model))))
+
+
+def answer_log_prob(target: Target, answers: Tensor) -> Tensor:
+    """Return log p of the predicted class or labels of one row. Raises EmptyAnswerError if no label is predicted."""
+    if not isinstance(target, LabelsTarget):
+        return answers[0].max().log()
+    predicted = answers[0] >= LABEL_THRESHOLD
+    if not predicted.any():
+        raise EmptyAnswerError("no label is predicted for it, so there is no probability to differentiate")
+    return answers[0][predicted].log().sum()

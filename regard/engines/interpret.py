@@ -22,10 +22,12 @@ from regard.layers.forms import (
     AddNormForm,
     AttentionForm,
     BlockForm,
+    FeedForwardForm,
     LearnedForm,
     LinearForm,
     NoFormError,
     NormForm,
+    RotaryForm,
     SinusoidsForm,
     TableForm,
     TextForm,
@@ -39,6 +41,8 @@ _STEPS = 4
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": lambda x: x.clamp(min=0),
     "gelu": lambda x: x * (1 + (x * math.sqrt(0.5)).erf()) / 2,
+    "gelu-tanh": lambda x: x * (1 + (math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)).tanh()) / 2,
+    "silu": lambda x: x / (1 + (-x).exp()),
 }
 
 
@@ -149,10 +153,13 @@ def _block(block: BlockForm, items: Tensor, memory: Tensor | None, *, causal: bo
     cross, add_cross = block.cross, block.add_cross
     if cross is not None and add_cross is not None and memory is not None:
         items = _add_norm(add_cross, items, lambda x: _attention(cross, x, memory, False, None))
-    network, activation = block.feedforward, _ACTIVATIONS[block.feedforward.activation]
-    return _add_norm(
-        block.add_feedforward, items, lambda x: _linear(network.contract, activation(_linear(network.expand, x)))
-    )
+    return _add_norm(block.add_feedforward, items, lambda x: _feedforward(block.feedforward, x))
+
+
+def _feedforward(form: FeedForwardForm, items: Tensor) -> Tensor:
+    activation, hidden = _ACTIVATIONS[form.activation], _linear(form.expand, items)
+    hidden = activation(hidden) if form.gate is None else activation(_linear(form.gate, items)) * hidden
+    return _linear(form.contract, hidden)
 
 
 def _add_norm(form: AddNormForm, items: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -168,7 +175,7 @@ def _normalize_last(form: NormForm | None, items: Tensor) -> Tensor:
 def _normalize(form: NormForm, items: Tensor) -> Tensor:
     sizes = {part.shape for part in (form.scale, form.shift) if part is not None}
     _require(sizes | {torch.Size((form.size,))} == {items.shape[-1:]}, f"a norm of {form.size} numbers does not fit")
-    centered = items - items.mean(-1, keepdim=True)
+    centered = items if form.is_rms else items - items.mean(-1, keepdim=True)
     out = centered / (centered.square().mean(-1, keepdim=True) + form.eps).sqrt()
     return out * (1 if form.scale is None else form.scale) + (0 if form.shift is None else form.shift)
 
@@ -181,11 +188,26 @@ def _linear(form: LinearForm, items: Tensor) -> Tensor:
     return out + form.bias
 
 
+def _rotate(form: RotaryForm | None, vectors: Tensor) -> Tensor:
+    """Rotate vectors (head, time, size): each pair is a complex number, times e^(i angle)."""
+    if form is None:
+        return vectors
+    count = len(form.rates)
+    _require(vectors.shape[-1] >= 2 * count, f"rotary positions of {2 * count} numbers do not fit")
+    pairs, rest = vectors[..., : 2 * count], vectors[..., 2 * count :]
+    pairs = pairs.unflatten(-1, (count, 2)) if form.interleaved else pairs.unflatten(-1, (2, count)).mT
+    angles = torch.arange(vectors.shape[1], dtype=torch.float64)[:, None] * form.rates
+    factors = torch.polar(torch.ones_like(angles), angles).to(torch.complex64)
+    rotated = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * factors)
+    return torch.cat(((rotated if form.interleaved else rotated.mT).flatten(-2), rest), -1)
+
+
 def _attention(form: AttentionForm, items: Tensor, memory: Tensor, causal: bool, window: int | None) -> Tensor:
     read, heads, key_heads = form.read, form.num_heads, form.key_heads
     assert isinstance(read.score, InnerProduct)
     query = _linear(form.query, items).unflatten(-1, (heads, -1)).transpose(0, 1)
     key = _linear(form.key, memory).unflatten(-1, (key_heads, -1)).transpose(0, 1)
+    query, key = _rotate(form.rotary, query), _rotate(form.rotary, key)
     key = key.repeat_interleave(heads // key_heads, 0)
     value = _linear(form.value, memory).unflatten(-1, (key_heads, -1)).transpose(0, 1)
     scores = query @ key.transpose(1, 2) * read.score.scale

@@ -23,6 +23,7 @@ from regard.attention.choices import Soft
 from regard.attention.scores import Dot, InnerProduct, ScaledDot
 from regard.compat.torch import buffers_of, has_global_hooks, has_hooks, is_compiled, parameters_of
 from regard.engines.interpret import probe
+from regard.layers.activations import ACTIVATIONS
 from regard.layers.blocks import DecoderBlock, EncoderBlock
 from regard.layers.dropout import Dropout
 from regard.layers.feedforward import FeedForward, GatedFeedForward
@@ -32,6 +33,7 @@ from regard.layers.forms import (
     BlockForm,
     NoFormError,
     NormForm,
+    RotaryForm,
     TextForm,
     form_leaves,
     form_of,
@@ -117,6 +119,11 @@ def norm_forms(form: TextForm) -> list[NormForm]:
     return [residual.norm for residual in residual_forms(form)] + [norm for norm in last if norm is not None]
 
 
+def rotary_key(rotary: RotaryForm | None) -> tuple[Any, ...] | None:
+    """Return what determines a rotary encoding, to compare it with others."""
+    return None if rotary is None else (rotary.interleaved, *rotary.rates.tolist())
+
+
 def unsupported_features(form: TextForm) -> Iterator[str]:
     """Yield the features of a form that only the torch engine supports: blocks that differ, or unknown parts."""
     core, blocks, attentions = form.core, block_forms(form), attention_forms(form)
@@ -130,6 +137,9 @@ def unsupported_features(form: TextForm) -> Iterator[str]:
         "orders of norms": [residual.order for residual in residual_forms(form)],
         "activations": [block.feedforward.activation for block in blocks],
         "numbers of heads": [attention.num_heads for attention in attentions],
+        "kinds of feed-forward networks": [block.feedforward.gate is None for block in blocks],
+        "kinds of norms": [norm.is_rms for norm in norm_forms(form)],
+        "rotary positions": [rotary_key(block.attention.rotary) for block in blocks],
     }
     yield from (f"its blocks have different {name}" for name, values in settings.items() if len(set(values)) > 1)
     order, activation = settings["orders of norms"][0], settings["activations"][0]
@@ -138,14 +148,10 @@ def unsupported_features(form: TextForm) -> Iterator[str]:
     last = (core.decoder_norm, core.encoder_norm) if form.source is not None else (core.decoder_norm,)
     if any((norm is None) == (order == "pre") for norm in last):
         yield f"its stacks of {order}-norm blocks {'do not end' if order == 'pre' else 'end'} in a norm"
-    if activation not in ("relu", "gelu"):
-        yield f"its activation is {activation}, not relu or gelu"
-    if any(norm.is_rms for norm in norm_forms(form)):
-        yield "it has RMS norms"
-    if any(block.feedforward.gate is not None for block in blocks):
-        yield "its feed-forward networks are gated"
-    if any(attention.rotary is not None for attention in attentions):
-        yield "its positions are rotary"
+    if activation not in ACTIVATIONS:
+        yield f"its activation is {activation}, not one of {', '.join(ACTIVATIONS)}"
+    if any(block.cross is not None and block.cross.rotary is not None for block in blocks):
+        yield "its cross-attention has rotary positions"
     if any(block.cross is not None and block.cross.read.bias is not None for block in blocks):
         yield "its cross-attention has a positional bias"
     if any(block.window is not None and block.window < 1 for block in blocks):

@@ -22,6 +22,7 @@ from regard.layers.forms import (
     LearnedForm,
     LinearForm,
     NormForm,
+    RotaryForm,
     SinusoidsForm,
     TableForm,
     TextForm,
@@ -29,14 +30,20 @@ from regard.layers.forms import (
 )
 from regard.layers.positions.sinusoidal import sinusoids
 from regard.native.decoder.layout import (
+    ACTIVATION,
     DECODERS,
     ENCODERS,
     FLOAT_CODE,
+    GELU,
+    GELU_TANH,
     HEADS,
-    IS_GELU,
+    IS_GATED,
     IS_PRE_NORM,
+    IS_RMS,
     KEY_HEADS,
     NORM_ROWS,
+    RELU,
+    SILU,
     SIZE,
     SIZES,
     VALUE_SIZE,
@@ -48,7 +55,7 @@ from regard.native.decoder.matmul import multiplier
 from regard.native.decoder.packed_weights import KINDS, Heads, ProductTable, round_up_to_panel
 from regard.native.decoder.tiles import FLOAT32
 
-_ACTIVATIONS = {"relu": 0, "gelu": 1}
+_ACTIVATIONS = {"relu": RELU, "gelu": GELU, "gelu-tanh": GELU_TANH, "silu": SILU}
 _ORDERS = {"post": 0, "pre": 1}
 
 
@@ -72,6 +79,7 @@ class PackedTransformer:
     def __init__(self, form: TextForm, compute_type: str):
         core, attention = form.core, form.core.decoder[0].attention
         self._positions = core.positions
+        self._rotary = attention.rotary
         self._encoder_bias, self._decoder_bias = _bias_of(core.encoder), _bias_of(core.decoder)
         self.limits = limits_of(form)
         self.reads_source = form.source is not None
@@ -102,7 +110,8 @@ class PackedTransformer:
         mapped = self.heads.count * self.heads.padded_size
         mapped += self.key_heads.count * (self.key_heads.padded_size + self.value_heads.padded_size)
         self.widest_mapped = round_up_to_panel(mapped)
-        self.widest_hidden = round_up_to_panel(max(len(block.feedforward.expand.weight) for block in block_forms(form)))
+        hidden = round_up_to_panel(max(len(block.feedforward.expand.weight) for block in block_forms(form)))
+        self.widest_hidden = hidden if core.decoder[0].feedforward.gate is None else 2 * hidden
 
     def _sizes(self, core: TransformerForm, vocab: int) -> np.ndarray:
         block, sizes = core.decoder[0], np.zeros(SIZES, np.int64)
@@ -110,7 +119,9 @@ class PackedTransformer:
         sizes[[HEADS, KEY_HEADS]] = self.heads.count, self.key_heads.count
         sizes[[SIZE, VALUE_SIZE]] = self.heads.padded_size, self.value_heads.padded_size
         sizes[IS_PRE_NORM] = _ORDERS[block.add_attention.order]
-        sizes[IS_GELU] = _ACTIVATIONS[block.feedforward.activation]
+        sizes[IS_RMS] = block.add_attention.norm.is_rms
+        sizes[ACTIVATION] = _ACTIVATIONS[block.feedforward.activation]
+        sizes[IS_GATED] = block.feedforward.gate is not None
         sizes[WINDOW] = block.window or 0
         sizes[FLOAT_CODE] = multiplier[FLOAT32]()
         return sizes
@@ -124,6 +135,13 @@ class PackedTransformer:
                 return _array(weight)
             case None:
                 return np.zeros((0, self.width), np.float32)
+
+    def rotations(self, count: int) -> np.ndarray:
+        """Return the cosines and sines (count, 2 pairs) of the angles at the first `count` positions."""
+        if self._rotary is None:
+            return np.zeros((count, 0), np.float32)
+        angles = torch.arange(count, dtype=torch.float64)[:, None] * self._rotary.rates
+        return _array(torch.cat((angles.cos(), angles.sin()), -1).float())
 
     def encoder_bias(self, max_distance: int) -> np.ndarray:
         """Return the encoder bias (heads, 2 max_distance + 1), by position of the key minus position of the query."""
@@ -141,10 +159,11 @@ class PackedTransformer:
     def _query(self, attention: AttentionForm) -> tuple[Tensor, Tensor]:
         score = attention.read.score
         assert isinstance(score, InnerProduct)
-        return _pad_heads(attention.query, self.heads, score.scale)
+        return _pad_heads(_pair_halves(attention.query, attention.rotary, self.heads), self.heads, score.scale)
 
     def _attention(self, attention: AttentionForm) -> None:
-        parts = [self._query(attention), _pad_heads(attention.key, self.key_heads)]
+        key = _pair_halves(attention.key, attention.rotary, self.key_heads)
+        parts = [self._query(attention), _pad_heads(key, self.key_heads)]
         weights, biases = zip(*parts, _pad_heads(attention.value, self.value_heads), strict=True)
         self.products.add(torch.cat(weights), torch.cat(biases))
         self._output(attention)
@@ -154,8 +173,13 @@ class PackedTransformer:
         self.products.add(per_head.pad_inputs(attention.output.weight.detach()), attention.output.bias)
 
     def _feedforward(self, feedforward: FeedForwardForm) -> None:
-        for linear in (feedforward.expand, feedforward.contract):
-            self.products.add(linear.weight, linear.bias)
+        expand, gate, contract = feedforward.expand, feedforward.gate, feedforward.contract
+        if gate is None:
+            self.products.add(expand.weight, expand.bias)
+        else:
+            weights, biases = zip(_pad_to_panels(gate), _pad_to_panels(expand), strict=True)
+            self.products.add(torch.cat(weights), torch.cat(biases))
+        self.products.add(contract.weight, contract.bias)
 
     def _cross(self, cross: AttentionForm | None) -> None:
         if cross is None:
@@ -196,6 +220,30 @@ def _pad_heads(linear: LinearForm, heads: Heads, scale: float = 1.0) -> tuple[Te
     """Return padded weights and biases of a projection to heads, times `scale`."""
     bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
     return heads.pad_outputs(linear.weight.detach()) * scale, heads.pad_outputs(bias.detach()) * scale
+
+
+def _pad_to_panels(linear: LinearForm) -> tuple[Tensor, Tensor]:
+    """Return weights and biases with zeros after the last output, up to a whole panel."""
+    outputs, inputs = linear.weight.shape
+    weight = linear.weight.new_zeros(round_up_to_panel(outputs), inputs)
+    bias = weight.new_zeros(len(weight))
+    weight[:outputs] = linear.weight.detach()
+    if linear.bias is not None:
+        bias[:outputs] = linear.bias.detach()
+    return weight, bias
+
+
+def _pair_halves(linear: LinearForm, rotary: RotaryForm | None, heads: Heads) -> LinearForm:
+    """Return the projection with numbers of each head reordered so that pair j is numbers j and j + len(rates).
+
+    Inner products of queries and keys do not depend on the order.
+    """
+    if rotary is None or not rotary.interleaved:
+        return linear
+    count = 2 * len(rotary.rates)
+    order = torch.cat((torch.arange(0, count, 2), torch.arange(1, count, 2), torch.arange(count, heads.size)))
+    rows = (torch.arange(heads.count)[:, None] * heads.size + order).flatten()
+    return LinearForm(linear.weight[rows], None if linear.bias is None else linear.bias[rows])
 
 
 def _head_sizes(attention: AttentionForm) -> tuple[int, int]:

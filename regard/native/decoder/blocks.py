@@ -12,6 +12,7 @@ import numpy as np
 
 from regard.native.decoder.compile import jit
 from regard.native.decoder.layout import (
+    ACTIVATION,
     CROSS_KEYS,
     CROSS_OUT,
     CROSS_QUERY,
@@ -20,11 +21,14 @@ from regard.native.decoder.layout import (
     DOWN,
     ENCODER_PRODUCTS,
     ENCODERS,
+    GELU,
+    GELU_TANH,
     HEADS,
     HIDDEN,
     IDENTITY,
-    IS_GELU,
+    IS_GATED,
     IS_PRE_NORM,
+    IS_RMS,
     ITEMS,
     KEY_HEADS,
     MAPPED,
@@ -36,6 +40,9 @@ from regard.native.decoder.layout import (
     POSITIONS,
     QUERY_KEY_VALUE,
     READ,
+    RELU,
+    ROTATIONS,
+    SILU,
     SIZE,
     SOURCES,
     TARGETS,
@@ -50,7 +57,7 @@ from regard.native.decoder.layout import (
 )
 from regard.native.decoder.matmul import ADD, OUT, PANELS, SET, product
 from regard.native.decoder.reads import ALL, CAUSAL, PAST, SOURCE, read_all, read_one
-from regard.native.decoder.simd import gelu
+from regard.native.decoder.simd import gelu, gelu_tanh, silu
 from regard.native.decoder.tiles import PANEL
 
 _NO_FLOOR = np.float32(-np.inf)
@@ -74,7 +81,10 @@ def embed(context, table, token, position, row):
 
 @jit
 def normalize(context, norm, rows, out):
-    """Set out = scale (x - mean) / sqrt(variance + eps) + shift for rows of items; set OVERFLOW if not finite."""
+    """Set out = scale (x - mean) / sqrt(variance + eps) + shift for rows of items; set OVERFLOW if not finite.
+
+    RMSNorm is the same with a mean and a shift of 0.
+    """
     width = context[WIDTH]
     norms, items = floats(context, NORMS), floats(context, ITEMS)
     scale, shift = norms[NORM_ROWS * norm], norms[NORM_ROWS * norm + 1]
@@ -83,8 +93,9 @@ def normalize(context, norm, rows, out):
     for row in range(rows):
         item, target = items[row], out[row]
         total = _ZERO
-        for c in range(width):
-            total += item[c]
+        if not context[IS_RMS]:
+            for c in range(width):
+                total += item[c]
         mean = total * share
         total = _ZERO
         for c in range(width):
@@ -115,14 +126,53 @@ def _post_norm(context, norm, rows):
 
 
 @jit
+def _activate(numbers, width, activation):
+    """Apply the activation to the first `width` numbers, in place."""
+    if activation == GELU:
+        gelu(address(numbers), width)
+    elif activation == GELU_TANH:
+        gelu_tanh(address(numbers), width)
+    elif activation == SILU:
+        silu(address(numbers), width)
+    else:
+        for c in range(width):
+            numbers[c] = _ZERO if numbers[c] < _ZERO else numbers[c]  # in this order NaN stays NaN
+
+
+@jit
+def _rotate(context, row, position):
+    """Rotate the queries and keys of a row of `mapped` as at a position (rotary positional encoding).
+
+    Of each head, number c is paired with number pairs + c.
+    """
+    rotations = floats(context, ROTATIONS)
+    pairs = rotations.shape[1] // 2
+    if pairs > 0:
+        mapped, angles, size = floats(context, MAPPED)[row], rotations[position], context[SIZE]
+        for head in range(context[HEADS] + context[KEY_HEADS]):
+            at = head * size
+            for c in range(pairs):
+                first, second = mapped[at + c], mapped[at + pairs + c]
+                mapped[at + c] = first * angles[c] - second * angles[pairs + c]
+                mapped[at + pairs + c] = second * angles[c] + first * angles[pairs + c]
+
+
+@jit
 def _feed_forward(context, products, norm, rows):
     inputs, hidden = _sublayer_input(context, norm, rows), floats(context, HIDDEN)
-    is_gelu = context[IS_GELU] != 0
-    product(context, products + UP, inputs, rows, hidden, _NO_FLOOR if is_gelu else _ZERO, SET)
-    if is_gelu:
+    activation, is_gated = context[ACTIVATION], context[IS_GATED] != 0
+    is_floor = activation == RELU and not is_gated  # relu, as the lower bound of the product
+    product(context, products + UP, inputs, rows, hidden, _ZERO if is_floor else _NO_FLOOR, SET)
+    if not is_floor:
         width = table_of(context)[products + UP, PANELS] * PANEL
+        if is_gated:
+            width //= 2
         for row in range(rows):
-            gelu(address(hidden[row]), width)
+            _activate(hidden[row], width, activation)
+            if is_gated:
+                gate = hidden[row]
+                for c in range(width):
+                    gate[c] *= gate[width + c]
     product(context, products + DOWN, hidden, rows, floats(context, ITEMS), _NO_FLOOR, ADD)
     _post_norm(context, norm, rows)
 
@@ -140,6 +190,8 @@ def encode(context, ids, starts, first, last, sources):
         inputs = _sublayer_input(context, norm, rows)
         product(context, products + QUERY_KEY_VALUE, inputs, rows, floats(context, MAPPED), _NO_FLOOR, SET)
         for sentence in range(first, last):
+            for token in range(starts[sentence], starts[sentence + 1]):
+                _rotate(context, token - begin, token - starts[sentence])
             read_all(context, starts[sentence] - begin, starts[sentence + 1] - starts[sentence], ALL)
         product(context, products + OUT_PROJECTION, floats(context, READ), rows, floats(context, ITEMS), _NO_FLOOR, ADD)
         _post_norm(context, norm, rows)
@@ -183,6 +235,7 @@ def prefill(context, tokens, slots, keys, values):
         inputs = _sublayer_input(context, norm, count)
         product(context, products + QUERY_KEY_VALUE, inputs, count, floats(context, MAPPED), _NO_FLOOR, SET)
         for position in range(count):
+            _rotate(context, position, position)
             _store_key_values(context, position, slots[position], block, keys, values)
         read_all(context, np.int64(0), count, CAUSAL)
         product(
@@ -211,6 +264,7 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
         product(context, products + QUERY_KEY_VALUE, inputs, rows, floats(context, MAPPED), _NO_FLOOR, SET)
         for row in range(rows):
             position = positions[row]
+            _rotate(context, row, position)
             _store_key_values(context, row, slots[row, position], block, keys, values)
             begin = max(0, position + 1 - context[WINDOW]) if context[WINDOW] > 0 else 0
             read_one(context, address(mapped[row]), address(keys[block]), keys.strides[1], address(values[block]),

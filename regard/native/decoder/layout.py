@@ -21,15 +21,20 @@ from regard.native.decoder.compile import intrinsic, jit
     VALUE_SIZE,
     VOCAB,
     IS_PRE_NORM,
-    IS_GELU,
+    IS_RMS,
+    ACTIVATION,
+    IS_GATED,
     WINDOW,
     FLOAT_CODE,
     OVERFLOW,
-) = range(13)
+) = range(15)
 """Indices of the sizes: number of encoder and decoder blocks, width, query and key heads, sizes of query and value
-heads (rounded up to whole registers), vocabulary, whether blocks are pre-norm and use GELU, attention window (0: all),
-address of the float32 product code, and a flag set when a variance is not finite."""
-SIZES = 13
+heads (rounded up to whole registers), vocabulary, whether blocks are pre-norm, norms are RMSNorm, the activation,
+whether feed-forward networks are gated, attention window (0: all), address of the float32 product code, and a flag set
+when a variance is not finite."""
+SIZES = 15
+RELU, GELU, GELU_TANH, SILU = range(4)
+"""Activations."""
 
 # The model.
 TABLE = 0  # (products, FIELDS): see regard.native.decoder.matmul
@@ -39,22 +44,23 @@ TARGETS = 3  # (vocab, width): embeddings of the decoder
 POSITIONS = 4  # (positions, width): positional encodings; no rows: none
 ENCODER_BIAS = 5  # (heads, 2 max distance + 1): added to encoder scores, by key minus query position; or no columns
 DECODER_BIAS = 6  # (heads, max distance + 1): added to decoder scores, by distance back to the key; or no columns
-IDENTITY = 7  # (1, items of all sources): 0, 1, 2, ...
-ZEROS = 8  # (1, outputs of the widest product)
+ROTATIONS = 7  # (positions, 2 pairs): cosines, then sines, of the angles of rotary positions; or no columns
+IDENTITY = 8  # (1, items of all sources): 0, 1, 2, ...
+ZEROS = 9  # (1, outputs of the widest product)
 NORM_ROWS = 3
 # The workspace.
-ITEMS = 9  # (rows, width in panels)
-NORMED = 10  # (rows, width in panels)
-MAPPED = 11  # (rows, queries, keys and values in panels)
-READ = 12  # (rows, values of all heads in panels, and a panel)
-HIDDEN = 13  # (rows, hidden in panels)
-LOGITS = 14  # (some rows, vocab in panels)
-SCORES = 15  # (some rows, keys in panels)
-PACKED = 16  # (2, numbers): keys of a head, packed, and values
-KEY_MASK = 17  # (1, keys in panels): zero, and minus infinity after the last key
-CODES = 18  # (rows, 2 max depth): rows in bytes or in bfloat16
-ROW_SCALES = 19  # (1, rows): scales of rows in bytes
-ARRAYS = 20
+ITEMS = 10  # (rows, width in panels)
+NORMED = 11  # (rows, width in panels)
+MAPPED = 12  # (rows, queries, keys and values in panels)
+READ = 13  # (rows, values of all heads in panels, and a panel)
+HIDDEN = 14  # (rows, hidden in panels; gated: gate, then the gated numbers, each in panels)
+LOGITS = 15  # (some rows, vocab in panels)
+SCORES = 16  # (some rows, keys in panels)
+PACKED = 17  # (2, numbers): keys of a head, packed, and values
+KEY_MASK = 18  # (1, keys in panels): zero, and minus infinity after the last key
+CODES = 19  # (rows, 2 max depth): rows in bytes or in bfloat16
+ROW_SCALES = 20  # (1, rows): scales of rows in bytes
+ARRAYS = 21
 
 # The products of a block, in their order in the table; a decoder without a source has the cross ones empty.
 QUERY_KEY_VALUE, OUT_PROJECTION, UP, DOWN = range(4)

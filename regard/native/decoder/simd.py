@@ -6,6 +6,8 @@
     exp_and_sum(a, top, n)  a_i <- e^{a_i - top};  returns their sum
     sum_exp(a, top, n)      returns sum_i e^{a_i - top}
     gelu(a, n)              a_i <- a_i (1 + erf(a_i / sqrt 2)) / 2
+    gelu_tanh(a, n)         a_i <- a_i sigmoid(2 sqrt(2 / pi) (a_i + 0.044715 a_i^3)), which is (1 + tanh(.)) / 2
+    silu(a, n)              a_i <- a_i sigmoid(a_i)
     to_bfloat16(a, o, n)    o_i <- a_i in bfloat16
 
 Arguments are addresses of float32; n is the number of elements, a multiple of LANES. Compilers unroll plain loops
@@ -184,6 +186,49 @@ def gelu(_typing: Any, a: Any, count: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
+
+
+def _sigmoid(builder: Any, x: Any) -> Any:
+    """Emit 1 / (1 + e^-x) of a register, from e^-|x|, which cannot overflow."""
+    size = declare_function(builder.module, ir.FunctionType(_FLOATS, [_FLOATS]), f"llvm.fabs.v{LANES}f32")
+    tail = _exp(builder, builder.fneg(builder.call(size, [x])))
+    share = builder.fdiv(_splat(1.0), builder.fadd(_splat(1.0), tail))
+    return builder.select(builder.fcmp_ordered("<", x, _splat(0.0)), builder.fmul(tail, share), share)
+
+
+def _in_place(function: Callable[[Any, Any], Any]) -> Callable:
+    """Return a generator of loops that replace each register x by function(builder, x)."""
+
+    def define(_typing: Any, a: Any, count: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            a, count = arguments
+
+            def step(index: Any, unused: Any) -> Any:
+                _store(builder, function(builder, _load(builder, a, index)), a, index)
+                return unused
+
+            _loop_registers(builder, count, _splat(0.0), step)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), generate
+
+    return define
+
+
+def _silu(builder: Any, x: Any) -> Any:
+    return builder.fmul(x, _sigmoid(builder, x))
+
+
+def _gelu_tanh(builder: Any, x: Any) -> Any:
+    factor = 2 * math.sqrt(2 / math.pi)
+    scale = fma(builder, builder.fmul(x, x), _splat(factor * 0.044715), _splat(factor))
+    return builder.fmul(x, _sigmoid(builder, builder.fmul(x, scale)))
+
+
+silu = intrinsic(_in_place(_silu))
+"""Replace a_i by a_i / (1 + e^-a_i)."""
+gelu_tanh = intrinsic(_in_place(_gelu_tanh))
+"""Replace a_i by its GELU in the approximation by tanh."""
 
 
 @intrinsic

@@ -42,6 +42,8 @@ def perturb(model: Any) -> Any:
         core = model.core
         if getattr(core.decoder_norm, "bias", None) is not None:
             core.decoder_norm.bias[0] += 6
+        elif core.decoder[-1].feedforward.contract.bias is not None:
+            core.decoder[-1].feedforward.contract.bias[0] += 20
         else:
             model.writes.inputs.table.weight[:, 0] += 4
         output = model.writes.output_table

@@ -34,6 +34,7 @@ from regard.models.config import (
     NoPositionsConfig,
     RecurrentConfig,
     RelativeConfig,
+    RotaryConfig,
     SelfAttentiveConfig,
     SinusoidalConfig,
     TransformerConfig,
@@ -204,7 +205,15 @@ def test_greedy_tokens_are_those_of_torch_and_scores_exclude_banned_ids() -> Non
 
 
 @pytest.mark.parametrize(
-    "positions", [SinusoidalConfig(), LearnedConfig(max_length=60), AlibiConfig(), NoPositionsConfig()]
+    "positions",
+    [
+        SinusoidalConfig(),
+        LearnedConfig(max_length=60),
+        AlibiConfig(),
+        NoPositionsConfig(),
+        RotaryConfig(),
+        RotaryConfig(dim=2, interleaved=True, base=50.0),
+    ],
 )
 @pytest.mark.parametrize("window", [None, 7, 8, 40])
 def test_generated_texts_are_those_of_torch(positions: Any, window: int | None) -> None:
@@ -303,10 +312,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "cosine": (dataclasses.replace(SMALL, score="cosine"), "core.encoder.0.attention.read.score is a Cosine"),
     "additive": (dataclasses.replace(SMALL, score="additive"), "read.score is a BareAdditive"),
     "capped": (dataclasses.replace(SMALL, soft_cap=3.0), "read.score is a SoftCap"),
-    "shared keys": (dataclasses.replace(SMALL, key_heads=2), "its 4 heads share 2 heads of keys and values"),
+    "shared keys": (
+        dataclasses.replace(SMALL, key_heads=2),
+        "grouped-query attention, which CTranslate2 supports for",
+    ),
     "alibi": (dataclasses.replace(SMALL, positions=AlibiConfig()), "supports for language models only"),
     "relative": (dataclasses.replace(SMALL, positions=RelativeConfig()), "its positional bias is RelativeBias"),
     "points": (dataclasses.replace(SMALL, inducing_points=3), "core.encoder.0 is a InducedBlock"),
+    "rotary": (dataclasses.replace(SMALL, positions=RotaryConfig()), "are rotary, which CTranslate2 supports for"),
     "wide heads": (dataclasses.replace(SMALL, head_dim=8), "not as wide as the model"),
     "wide values": (dataclasses.replace(SMALL, head_value_dim=8), "not as wide as the model"),
 }

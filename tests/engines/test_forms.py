@@ -28,12 +28,10 @@ from regard.layers.positions.learned import Learned
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.read import Read
 from regard.models.config import (
-    AlibiConfig,
     LearnedConfig,
     ModelConfig,
     NoPositionsConfig,
     PositionsConfig,
-    RelativeConfig,
     SinusoidalConfig,
     TransformerConfig,
 )
@@ -62,21 +60,18 @@ OTHERS = {
 }  # fmt: skip
 SUPPORTED = {
     "compiled": {
-        *(("activation", value) for value in ("relu", "gelu")),
+        *(("activation", value) for value in ("relu", "gelu", "gelu-tanh", "silu")),
         *(("norm_order", value) for value in ("pre", "post")),
-        *(("bias", value) for value in (True, False)),
-        ("gated", False),
-        ("norm", "layer"),
-        *(("positions", value()) for value in (SinusoidalConfig, LearnedConfig, AlibiConfig, RelativeConfig)),
-        ("positions", NoPositionsConfig()),
+        *(("norm", value) for value in ("layer", "rms")),
+        *((name, value) for name in ("bias", "gated") for value in (True, False)),
+        *(("positions", value()) for value in get_args(PositionsConfig)),
         *(("score", value) for value in ("scaled-dot", "dot")),
     },
     "ctranslate2": {
-        *(("activation", value) for value in ("relu", "gelu")),
+        *(("activation", value) for value in ("relu", "gelu", "gelu-tanh", "silu")),
         *(("norm_order", value) for value in ("pre", "post")),
-        *(("bias", value) for value in (True, False)),
-        ("gated", False),
-        ("norm", "layer"),
+        *(("norm", value) for value in ("layer", "rms")),
+        *((name, value) for name in ("bias", "gated") for value in (True, False)),
         *(("positions", value()) for value in (SinusoidalConfig, LearnedConfig, NoPositionsConfig)),
         *(("score", value) for value in ("scaled-dot", "dot")),
     },

@@ -24,7 +24,7 @@ from regard.layers.forms import FeedForwardForm, LinearForm, form_leaves
 from regard.layers.multihead import MultiHead
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.residual import Residual
-from regard.models.config import AlibiConfig, LearnedConfig, NoPositionsConfig, RelativeConfig
+from regard.models.config import AlibiConfig, LearnedConfig, NoPositionsConfig, RelativeConfig, RotaryConfig
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.tokens import TokenWriter
 from tests.engines.small import SMALL, Change, encoder_decoder, language_model, outputs
@@ -78,6 +78,7 @@ MODELS = [
     lambda: language_model(dataclasses.replace(SMALL, layers=1, positions=LearnedConfig())),
     lambda: language_model(dataclasses.replace(SMALL, layers=1, positions=AlibiConfig(), score="dot")),
     lambda: language_model(dataclasses.replace(SMALL, layers=1, positions=NoPositionsConfig())),
+    lambda: language_model(dataclasses.replace(SMALL, layers=1, positions=RotaryConfig(), norm="rms", gated=True)),
 ]
 
 
@@ -107,8 +108,8 @@ def test_attributes_without_effect_are_not_refused(make) -> None:
 
 
 def test_each_class_of_module_is_tested() -> None:
-    # nn.Linear is computed like our Linear; no model here contains it.
-    assert {type(module) for make in MODELS for module in make().modules()} == set(KNOWN) - {nn.Linear}
+    # Those of torch are computed like ours of the same name; no model here contains them.
+    assert {type(module) for make in MODELS for module in make().modules()} == set(KNOWN) - {nn.Linear, nn.RMSNorm}
 
 
 REPLACED: list[tuple[type, str, Any]] = [
@@ -120,7 +121,7 @@ REPLACED: list[tuple[type, str, Any]] = [
     (MultiHead, "extend", lambda self, past, item: past),
     (TokenWriter, "answer", lambda self, hidden: hidden @ self.output_table.weight.T + hidden[..., :1]),
     (TokenReader, "embed", lambda self, ids: self.table(ids)),
-    (Sinusoidal, "forward", lambda self, items, start=0: items),
+    (Sinusoidal, "add", lambda self, items, start=0: items),
     (FeedForward, "form", lambda self: FeedForwardForm(_linear(self.expand), _linear(self.contract), "gelu")),
 ]
 

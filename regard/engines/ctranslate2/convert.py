@@ -29,13 +29,14 @@ from regard.layers.forms import (
     LearnedForm,
     LinearForm,
     NormForm,
+    RotaryForm,
     SinusoidsForm,
     TextForm,
     TransformerForm,
 )
 from regard.layers.positions.sinusoidal import sinusoids
 
-_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU"}
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH"}
 
 
 def unsupported_reason(form: TextForm) -> str | None:
@@ -65,11 +66,18 @@ def build_specification(form: TextForm, *, num_positions: int) -> Any:
     options = {
         "pre_norm": block.add_attention.order == "pre",
         "activation": getattr(kinds, _ACTIVATIONS[block.feedforward.activation]),
+        "ffn_glu": block.feedforward.gate is not None,
+        "rms_norm": block.add_attention.norm.is_rms,
     }
     heads = block.attention.num_heads
     vocabulary = [str(i) for i in range(len(form.writes.output))]
     if form.source is None:
         options["alibi"] = block.attention.read.bias is not None
+        if block.attention.key_heads != heads:
+            options["num_heads_kv"] = block.attention.key_heads
+        if (rotary := block.attention.rotary) is not None:
+            options |= {"rotary_dim": 2 * len(rotary.rates), "rotary_interleave": rotary.interleaved}
+            options["rotary_base"] = _base_of(rotary)
         spec = specs.TransformerDecoderModelSpec.from_config(len(core.decoder), heads, **options)
         spec.register_vocabulary(vocabulary)
     else:
@@ -101,6 +109,15 @@ def _unsupported_in_model(form: TextForm, attentions: list[AttentionForm], width
     has_bias = {attention.read.bias is not None for attention in attentions}
     if form.source is not None and has_bias != {False}:
         yield "it has a positional bias (alibi), which CTranslate2 supports for language models only"
+    rotary = form.core.decoder[0].attention.rotary
+    if rotary is not None and form.source is not None:
+        yield "its positions are rotary, which CTranslate2 supports for language models only"
+    if rotary is not None and _base_of(rotary) is None:
+        yield "its rotary positions are scaled"
+    if form.source is not None and any(attention.key_heads != attention.num_heads for attention in attentions):
+        yield "it has grouped-query attention, which CTranslate2 supports for language models only"
+    if len({attention.key_heads for attention in attentions}) > 1:
+        yield "its blocks have different numbers of heads of keys"
     if len(has_bias) > 1:
         yield "its blocks have different positional biases"
 
@@ -111,10 +128,16 @@ def _unsupported_in_attention(attention: AttentionForm, width: int) -> Iterator[
         yield f"its positional bias is {type(bias).__name__}, which CTranslate2 does not support"
     if type(bias) is Alibi and not torch.equal(bias.slopes, Alibi(heads).slopes):
         yield "its alibi bias has other slopes than those of its number of heads"
-    if attention.key_heads != heads:
-        yield f"its {heads} heads share {attention.key_heads} heads of keys and values (grouped-query attention)"
-    if {len(attention.query.weight), len(attention.value.weight)} != {width}:
+    if {len(attention.query.weight), len(attention.output.weight[0])} != {width}:
         yield "its heads together are not as wide as the model (head_dim or head_value_dim was given)"
+
+
+def _base_of(rotary: RotaryForm) -> float | None:
+    """Return the base of the angles base^(-2j/d); None if they are scaled."""
+    pairs = len(rotary.rates)
+    base = 10000.0 if pairs == 1 else float(rotary.rates[1]) ** -pairs
+    expected = base ** -(torch.arange(pairs, dtype=torch.float64) / pairs)
+    return base if torch.allclose(rotary.rates, expected, rtol=1e-9, atol=0) else None
 
 
 def _positions(core: TransformerForm, num_positions: int) -> NDArray[Any]:
@@ -142,7 +165,12 @@ def _set_stack(spec: Any, blocks: Iterable[BlockForm], norm: NormForm | None, po
             _set_attention(layer.attention, cross, (cross.query,), (cross.key, cross.value))
             _set_norm(layer.attention.layer_norm, block.add_cross.norm)
         _set_norm(layer.ffn.layer_norm, block.add_feedforward.norm)
-        _set_linear(layer.ffn.linear_0, block.feedforward.expand)
+        gate, expand = block.feedforward.gate, block.feedforward.expand
+        if gate is None:
+            _set_linear(layer.ffn.linear_0, expand)
+        else:
+            _set_linear(layer.ffn.linear_0, gate)
+            _set_linear(layer.ffn.linear_0_noact, expand)
         _set_linear(layer.ffn.linear_1, block.feedforward.contract)
 
 
@@ -164,7 +192,8 @@ def _set_linear(spec: Any, *parts: LinearForm) -> None:
 
 def _set_norm(spec: Any, norm: NormForm) -> None:
     spec.gamma = _array(_or_constant(norm.scale, 1, norm.size))
-    spec.beta = _array(_or_constant(norm.shift, 0, norm.size))
+    if not norm.is_rms:
+        spec.beta = _array(_or_constant(norm.shift, 0, norm.size))
 
 
 def _or_constant(weight: Tensor | None, value: float, size: int) -> Tensor:

@@ -9,7 +9,14 @@ from regard.decode.config import SampleConfig
 from regard.engines.registry import prepare
 from regard.engines.torch import TorchEngine
 from regard.models.build import build_language_model
-from regard.models.config import AlibiConfig, LanguageModelConfig, LearnedConfig, RelativeConfig, TransformerConfig
+from regard.models.config import (
+    AlibiConfig,
+    LanguageModelConfig,
+    LearnedConfig,
+    RelativeConfig,
+    RotaryConfig,
+    TransformerConfig,
+)
 from regard.models.model import Model
 
 VOCAB = 50
@@ -20,6 +27,18 @@ KINDS = {
     "alibi": dataclasses.replace(SMALL, positions=AlibiConfig(), norm_order="post"),
     "relative": dataclasses.replace(SMALL, positions=RelativeConfig()),
     "window": dataclasses.replace(SMALL, window=5, key_heads=1),
+    "llama": dataclasses.replace(
+        SMALL,
+        positions=RotaryConfig(scaling="llama3", original_max_length=16),
+        key_heads=1,
+        norm="rms",
+        activation="silu",
+        gated=True,
+        bias=False,
+    ),
+    "gpt-j": dataclasses.replace(
+        SMALL, positions=RotaryConfig(dim=4, interleaved=True), activation="gelu-tanh", norm="rms", norm_order="post"
+    ),
 }
 OPTIONS = {"seeds": [4, 5, 6, 7], "banned": [0, 3]}
 

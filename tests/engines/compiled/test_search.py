@@ -20,6 +20,7 @@ from regard.models.config import (
     NoPositionsConfig,
     RecurrentConfig,
     RelativeConfig,
+    RotaryConfig,
     TransformerConfig,
 )
 from regard.models.model import Model
@@ -38,6 +39,14 @@ KINDS = {
     "shared keys": dataclasses.replace(SMALL, key_heads=2),
     "plain dot": dataclasses.replace(SMALL, score="dot"),
     "window": dataclasses.replace(SMALL, window=3),
+    "rotary": dataclasses.replace(SMALL, positions=RotaryConfig(scaling="linear"), key_heads=2),
+    "interleaved rotary": TransformerConfig(
+        layers=2, width=37, heads=3, head_dim=14, feedforward=50, positions=RotaryConfig(dim=6, interleaved=True)
+    ),
+    "RMSNorm": dataclasses.replace(SMALL, norm="rms", norm_eps=1e-3),
+    "SwiGLU": dataclasses.replace(SMALL, gated=True, activation="silu", feedforward=33, bias=False),
+    "GeGLU": dataclasses.replace(SMALL, gated=True, activation="gelu-tanh"),
+    "ReGLU": dataclasses.replace(SMALL, gated=True, norm="rms", norm_order="post"),
     "odd sizes": TransformerConfig(layers=1, decoder_layers=3, width=37, heads=3, head_value_dim=7, feedforward=50),
     "wide heads": TransformerConfig(layers=1, width=70, heads=2, feedforward=33),
 }

@@ -13,6 +13,7 @@ from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.layers.forms import TextForm
 from regard.models.cores.transformer import TransformerCore
+from regard.ops.dispatch import absence
 
 _REFERENCE, _FASTEST = "torch", "compiled"
 
@@ -70,10 +71,15 @@ def prepare(
 
 def prefers_compiled(model: Any) -> bool:
     """Return True if auto chooses the compiled engine for models of this kind on this machine."""
-    core = getattr(model, "core", None)
-    if not isinstance(core, TransformerCore) or any(weight.device.type != "cpu" for weight in core.parameters()):
+    if not _is_usual(model) or absence() is not None:
         return False
     return bool(importlib.import_module(ENGINES[_FASTEST]).is_optimized_cpu())
+
+
+def _is_usual(model: Any) -> bool:
+    """Return True for models of a kind that the compiled engine usually supports, on a CPU."""
+    core = getattr(model, "core", None)
+    return isinstance(core, TransformerCore) and all(weight.device.type == "cpu" for weight in core.parameters())
 
 
 def recompile_reason() -> str | None:
@@ -88,6 +94,8 @@ def refusal_reason(name: str, model: Any) -> str | None:
     """Return why an engine does not support a model, as the end of a sentence; None if it does."""
     if name == _REFERENCE:
         return None
+    if name == _FASTEST and (reason := absence()):
+        return f"it needs compiled code, but {reason}"
     module = _engine_module(name)
     try:
         with torch.device("cpu"):
@@ -104,6 +112,8 @@ def supporting_engines(model: Any) -> list[str]:
 
 def _fastest(model: Any, **settings: Any) -> Engine | None:
     """Return the compiled engine, the fastest with the outputs of torch; None if it does not support the model."""
+    if _is_usual(model) and (reason := absence()):
+        warnings.warn(f"engine 'torch' is used, which is slower, because {reason}", stacklevel=4)
     if not prefers_compiled(model):
         return None
     try:
@@ -118,6 +128,8 @@ def _fastest(model: Any, **settings: Any) -> Engine | None:
 
 
 def _snapshot(name: str, model: Any, **settings: Any) -> Engine:
+    if name == _FASTEST and (reason := absence()):
+        raise UserError(f"engine {name!r} needs compiled code, but {reason}. Use engine {_REFERENCE!r}.")
     module = _engine_module(name)
     with torch.device("cpu"):  # independent of the default device of the caller
         form = lower(model, module.unsupported_reason, largest=module.LARGEST_ITEM)

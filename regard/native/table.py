@@ -100,13 +100,13 @@ def _accepts_all(*_: Tensor) -> bool:
 
 
 OPERATIONS = {
-    "linear": Native(_accepts_linear, "linear:linear", compiler=None),
+    "linear": Native(_accepts_linear, "linear:linear"),
     "gru_encode": Native(_accepts_gru_encode, "gru.autograd:encode"),
     "gru_decode": Native(_accepts_gru_decode, "gru.autograd:decode"),
     "additive.cpu": Native(_accepts_all, "additive.cpu.call:forward"),
     "additive.cpu.backward": Native(_accepts_all, "additive.cpu.call:backward"),
-    "additive.cuda": Native(_accepts_all, "additive.gpu.call:forward", compiler="triton"),
-    "additive.cuda.backward": Native(_accepts_all, "additive.gpu.call:backward", compiler="triton"),
+    "additive.cuda": Native(_accepts_all, "additive.gpu.call:forward", requires="triton"),
+    "additive.cuda.backward": Native(_accepts_all, "additive.gpu.call:backward", requires="triton"),
     "exponentiate_rows": Native(is_plain, "token_loss:exponentiate_rows"),
     "accumulate": Native(is_plain, "token_loss:accumulate"),
     "softmax": Native(_accepts_softmax, "softmax:softmax"),

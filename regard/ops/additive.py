@@ -133,7 +133,7 @@ def refusal(device: str) -> str | None:
 def _refusal(device: str) -> str | None:
     implementation = find(f"additive.{device}")
     return (
-        None if implementation is not None else f"it needs compiled code, but {absence() or 'its compiler is absent'}"
+        None if implementation is not None else f"it needs compiled code, but {absence() or 'triton is not installed'}"
     )
 
 

@@ -5,7 +5,7 @@
 
 An operation asks once, by its name and inputs. None means torch: where `regard.native` is slower or does not support
 the inputs (regard.native.table decides); under torch.compile, torch.export, torch.func, forward-mode AD and dispatch
-modes; without `regard.native` or its compiler; and with the environment variable REGARD_NATIVE=0.
+modes; without `regard.native` or numba; and with the environment variable REGARD_NATIVE=0.
 """
 
 import functools
@@ -23,6 +23,7 @@ from regard.compat.torch import is_eager, is_forward_ad
 from regard.errors import UserError
 
 _VARIABLE = "REGARD_NATIVE"
+_REQUIRED = ("regard.native", "numba")
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Native:
     alone, so that a resumed run computes what the uninterrupted one would have computed."""
     location: str
     """Module in `regard.native` and function, "module:function"; imported at the first run."""
-    compiler: str | None = "numba"
-    """Package that must be installed."""
+    requires: str | None = None
+    """Package that must be installed, besides numba."""
 
     @functools.cached_property
     def run(self) -> Callable[..., Any]:
@@ -52,7 +53,8 @@ def absence() -> str | None:
         raise UserError(f"{_VARIABLE} must be 0 or 1, got {value!r}")
     if value == "0":
         return f"{_VARIABLE} is 0"
-    return None if importlib.util.find_spec("regard.native") else "regard.native is not installed"
+    missing = [package for package in _REQUIRED if importlib.util.find_spec(package) is None]
+    return f"{missing[0]} is not installed" if missing else None
 
 
 @functools.cache
@@ -61,8 +63,8 @@ def find(operation: str) -> Native | None:
     if absence() is not None:
         return None
     implementation = importlib.import_module("regard.native.table").OPERATIONS[operation]
-    compiler = implementation.compiler
-    return None if compiler is not None and importlib.util.find_spec(compiler) is None else implementation
+    requires = implementation.requires
+    return None if requires is not None and importlib.util.find_spec(requires) is None else implementation
 
 
 def native(operation: str, *tensors: Tensor | None, **settings: Any) -> Native | None:

@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from regard.errors import UserError
+from regard.ops.dispatch import absence
 from regard.system.interrupt import handle_signals
 from regard.system.lock import RunDirectory, lock_directory
 from regard.system.output_files import check_no_link, claim_folder
@@ -93,6 +94,7 @@ def fit(
              trains in the folder, or a file of the run is a symbolic link.
     """
     settings = {**(fingerprint or {}), "seed": seed, "train": config.training_fingerprint()}
+    settings["native"] = absence() is None  # with and without compiled code, dropout draws other bits
     with join_process_group(config.device) as world, handle_signals() as interruption, ExitStack() as stack:
         directory = world.run_on_main(lambda: _open_directory(folder, stack))
         replica = Replica(model, world, shard=config.shard, compiled=config.compile)

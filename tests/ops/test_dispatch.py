@@ -32,7 +32,7 @@ def set_variable(monkeypatch):
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_table_names_a_function_of_a_module(name):
-    if OPERATIONS[name].compiler == "triton":
+    if OPERATIONS[name].requires == "triton":
         pytest.importorskip("triton")
     assert callable(OPERATIONS[name].run)
 
@@ -61,8 +61,8 @@ def test_operations_are_computed_by_torch_if_a_package_is_absent(monkeypatch, se
     find_spec = importlib.util.find_spec
     set_variable("1")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find_spec(name))
-    assert find("dropout") is None
-    assert (find("linear") is None) == (package == "regard.native")  # linear needs no compiler
+    assert all(find(name) is None for name in OPERATIONS)
+    assert absence() == f"{package} is not installed"
 
 
 def test_transforms_and_modes_use_torch():
@@ -109,7 +109,7 @@ def test_fused_operations_draw_as_often_as_their_parts(shape):
 
 
 def test_implementation_is_loaded_at_the_first_run():
-    implementation = Native(lambda x: True, "bits:maximum", compiler=None)
+    implementation = Native(lambda x: True, "bits:maximum")
     assert "run" not in vars(implementation)
     assert implementation.run is importlib.import_module("regard.native.bits").maximum
     assert "run" in vars(implementation)

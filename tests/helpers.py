@@ -1,10 +1,17 @@
-"""Comparison of tensors within the error bound of their dtype, and the parameters that have no gradient."""
+"""Comparison of tensors within the error bound of their dtype, parameters without gradient, kernels of additive scores."""
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from regard.ops.dispatch import absence
+
 BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 """Maximum relative and absolute error of results computed in each dtype."""
+
+NEEDS_NATIVE = pytest.mark.skipif(absence() is not None, reason="compiled code is absent")
+ADDITIVE_KERNELS = ("reference", "additive") if absence() is None else ("reference",)
+"""Kernels that compute additive scores here."""
 
 
 def close(actual: Tensor, expected: Tensor) -> None:

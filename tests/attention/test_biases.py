@@ -9,7 +9,7 @@ from regard.attention.choices import Soft
 from regard.attention.masks import dense
 from regard.attention.positions import Positions
 from regard.attention.scores import Additive
-from tests.helpers import close
+from tests.helpers import ADDITIVE_KERNELS, close
 
 CPU = torch.device("cpu")
 QUERY = torch.zeros(3, 1)
@@ -75,7 +75,7 @@ def test_tensor_bias_refuses_another_size_or_device():
         TensorBias(torch.zeros(3, 5)).materialize(QUERY, Positions(3, 5, torch.device("meta")))
 
 
-@pytest.mark.parametrize("kernel", ["reference", "additive"])
+@pytest.mark.parametrize("kernel", ADDITIVE_KERNELS)
 def test_masked_infinities_of_a_bias_do_not_reach_the_gradient_of_beta(kernel):
     bias = torch.zeros(3, 4)
     bias[0, 1], bias[:, 3], bias[2] = torch.inf, torch.nan, -torch.inf

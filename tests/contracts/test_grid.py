@@ -32,6 +32,7 @@ from regard.attention.scores import (
     Score,
     SoftCap,
 )
+from tests.helpers import NEEDS_NATIVE
 
 BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 3, 2, 5, 7, 11, 13
 HOLES = torch.rand(BATCH, QUERIES, KEYS, generator=torch.Generator().manual_seed(3)) > 0.4
@@ -120,6 +121,7 @@ def test_read_is_correct_or_refused(score: str, choice: str, kernel: str) -> Non
             check_half_errors(pairs, HALF * ROUNDING[dtype], is_selective=choice in SELECTIVE)
 
 
+@NEEDS_NATIVE
 def test_documented_grid_is_what_kernels_refuse() -> None:
     text = (Path(__file__).parents[2] / "docs/kernels.md").read_text(encoding="utf-8")
     assert grid_table() in text, f"docs/kernels.md must have this table:\n\n{grid_table()}"

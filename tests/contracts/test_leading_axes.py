@@ -16,7 +16,7 @@ from regard.attention.kernels.selection import KERNELS
 from regard.attention.masks import dense
 from regard.attention.memory import LinearState, Memory
 from regard.attention.scores import Additive, BareAdditive, FeatureMap, General, ScaledDot, Score, elu_plus_one
-from tests.helpers import close
+from tests.helpers import ADDITIVE_KERNELS, close
 
 BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 3, 4, 5, 7, 6, 2
 SHAPES = (QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)
@@ -49,7 +49,7 @@ SCORES: dict[str, Callable[[], Score]] = {
 CELLS = [
     *(("scaled", kernel) for kernel in ("reference", "products", "sdpa", "gather", "auto")),
     *(("general", kernel) for kernel in ("products", "sdpa", "auto")),
-    *((score, kernel) for score in ("additive", "heads") for kernel in ("reference", "additive", "gather", "auto")),
+    *((score, kernel) for score in ("additive", "heads") for kernel in (*ADDITIVE_KERNELS, "gather", "auto")),
     *(("features", kernel) for kernel in ("reference", "linear", "auto")),
 ]
 
@@ -152,7 +152,7 @@ def test_memory_without_an_axis_of_heads_is_shared_by_all_heads():
     """The smallest case that distinguishes both alignments: from the right, the rows of this memory would be heads."""
     query, keys, values = torch.randn(2, 2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
     score = Additive(4, 4, hidden=3)
-    for kernel in ("reference", "additive", "auto"):
+    for kernel in (*ADDITIVE_KERNELS, "auto"):
         out = attend(query, (keys, values), score=score, kernel=kernel)
         for row, head in itertools.product(range(2), range(2)):
             close(out[row, head], attend(query[row, head], (keys[row], values[row]), score=score, kernel="reference"))

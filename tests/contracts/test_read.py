@@ -10,7 +10,7 @@ from regard.attention.attend import attend, attention_weights
 from regard.attention.masks import Mask, causal, dense, padding
 from regard.attention.memory import Memory
 from regard.attention.scores import Additive, Dot, General, ScaledDot, Score
-from tests.helpers import close
+from tests.helpers import ADDITIVE_KERNELS, close
 
 BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 3, 2, 5, 7, 11, 13
 LENGTHS = torch.tensor([7, 2, 4])
@@ -32,7 +32,7 @@ MASKS = {
     "or": dense(_HOLES) | padding(LENGTHS),
 }
 INNER = ("reference", "products", "sdpa")
-KERNELS = {"dot": INNER, "scaled": INNER, "general": INNER, "additive": ("reference", "additive")}
+KERNELS = {"dot": INNER, "scaled": INNER, "general": INNER, "additive": ADDITIVE_KERNELS}
 """Kernels that support these reads and need no compiler; test_grid tries every kernel on every read."""
 GRID = [
     pytest.param(score, mask, kernel, id=f"{score}-{mask}-{kernel}")

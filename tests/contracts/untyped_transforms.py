@@ -12,11 +12,11 @@ from regard.attention.attend import attend
 from regard.attention.kernels.selection import KERNELS
 from regard.attention.masks import causal, padding
 from regard.attention.scores import Additive, General, ScaledDot, Score
-from tests.helpers import close
+from tests.helpers import ADDITIVE_KERNELS, close
 
 BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 3, 5, 7, 11, 13
 SCORES = {"scaled": ScaledDot, "general": lambda: General(DIM, DIM), "additive": lambda: Additive(DIM, DIM, 17)}
-ABLE = {"scaled": ("reference", "products", "sdpa"), "additive": ("reference", "additive")}
+ABLE = {"scaled": ("reference", "products", "sdpa"), "additive": ADDITIVE_KERNELS}
 ABLE["general"] = ABLE["scaled"]
 cells = pytest.mark.parametrize(
     ("score", "kernel"), [(score, kernel) for score, able in ABLE.items() for kernel in able if kernel in KERNELS]

@@ -6,7 +6,7 @@ import torch
 from regard.layers.linear import Linear
 from regard.layers.residual import Residual
 from regard.ops.bfloat16 import get_bfloat16
-from tests.helpers import close
+from tests.helpers import NEEDS_NATIVE, close
 
 
 def normalized(items: torch.Tensor) -> torch.Tensor:
@@ -125,6 +125,7 @@ def test_nan_propagates_in_the_fused_pass():
         assert not gradient[[0, 2]].isnan().any()
 
 
+@NEEDS_NATIVE
 def test_products_use_the_bfloat16_copy_under_autocast():
     residual, product = Residual(16, dropout=0.3), Linear(16, 5)
     branch = torch.randn(67, 16)
@@ -143,6 +144,7 @@ def test_products_use_the_bfloat16_copy_under_autocast():
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
+@NEEDS_NATIVE
 def test_bfloat16_copy_is_not_used_after_a_change_or_outside_autocast():
     items = torch.randn(5, 16, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):

@@ -1,4 +1,4 @@
-"""Comparison of tensors within the error bound of their dtype, parameters without gradient, kernels of additive scores."""
+"""Comparison of tensors within the error bound of their dtype, and what tests skip or expect elsewhere."""
 
 import pytest
 import torch

@@ -13,9 +13,9 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from regard.compat.numba import declare_function
+from regard.native.compile import intrinsic
 
 _WORD, _HALF, _FLOAT = ir.IntType(32), ir.IntType(16), ir.FloatType()
 

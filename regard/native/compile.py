@@ -1,4 +1,20 @@
-"""Compilation of the CPU loops with numba, cached on disk (regard.native.cache).
+"""Compilation of all loops for CPUs with numba; entry points are cached on disk (regard.native.cache).
+
+Called by other compiled functions:
+
+    jit                 sums may be reordered and contracted; infinities and NaN are preserved
+    jit_inline          the same, inlined at its call sites, which avoids compiling it separately
+    jit_without_nan     assumes no NaN: maxima are vectorized only then
+    jit_in_order        sums are not reordered, for values split into a large and a small part
+
+Entry points, compiled at their first use and cached with all their callees. Each is given as a function that returns it
+from a stamp, to which it must refer: numba then includes the stamp in the key of the cache.
+
+    jit_entry           called from Python
+    jit_worker          a C function of an address, of which each thread makes one call
+    jit_callback        a C function, called by its address from compiled code
+
+Results keep their last bits only with these flags, which differ on purpose.
 
 Source: lam2015 (numba).
 """
@@ -13,10 +29,10 @@ from typing import Any
 import numpy as np
 import torch
 from numba import njit, types
+from numba.extending import intrinsic as numba_intrinsic
 
-from regard.native.cache import compile_cached_c
+from regard.native.cache import compile_cached, compile_cached_c
 
-# Sums may be reordered and contracted; infinities and NaN are preserved.
 OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
 _SOURCES = sorted(Path(__file__).parent.rglob("*.py"))
 STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()
@@ -32,34 +48,57 @@ def jit(function: Callable) -> Callable:
 
 
 def jit_inline(function: Callable) -> Callable:
-    """Compile a function that is inlined at its call sites, which avoids compiling it separately."""
+    """Compile a function that is inlined at its call sites."""
     return _compile(function, inline="always", **OPTIONS)
 
 
 def jit_without_nan(function: Callable) -> Callable:
-    """Compile a function assuming no NaN: maxima are vectorized only then. (Sums elsewhere preserve NaN.)"""
+    """Compile a function assuming no NaN. (Sums elsewhere preserve NaN.)"""
     return _compile(function, nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc"})
 
 
 def jit_in_order(function: Callable) -> Callable:
-    """Compile a function without reordering sums, for values split into a large and a small part."""
+    """Compile a function without reordering sums."""
     return _compile(function, nogil=True, error_model="numpy", fastmath={"contract"})
 
 
-def jit_worker(make: Callable[[type, str], Callable[[int], None]], stamp: str = STAMP) -> Callable[[torch.dtype], Any]:
-    """Compile the function of an address that `make(dtype, stamp)` returns as a C function, on first use.
+def intrinsic(function: Callable) -> Callable:
+    """Define a function that emits LLVM code at compile time."""
+    # numba's disk cache holds the function, and a type checker's wrapper cannot be pickled.
+    return numba_intrinsic(inspect.unwrap(function))
 
-    The compiled code is cached on disk with all its callees, see regard.native.cache. The function must refer to
-    `stamp`, which numba then includes in the key of the cache. The result is a ctypes function for each dtype. bfloat16
-    is passed as uint16.
+
+def jit_entry(make: Callable[[str], Callable]) -> Callable[[], Any]:
+    """Return a function that returns the compiled function that `make(STAMP)` returns."""
+
+    @functools.cache
+    def compile_once() -> Any:
+        return compile_cached(inspect.unwrap(make(STAMP)), stamp=STAMP, nogil=True, **OPTIONS)
+
+    return compile_once
+
+
+def jit_worker(make: Callable[[type, str], Callable[[int], None]]) -> Callable[[torch.dtype], Any]:
+    """Return a function of a dtype, which returns the ctypes function that `make(dtype, STAMP)` returns.
+
+    bfloat16 is passed as uint16.
     """
 
     @functools.cache
-    def jit_for(dtype: torch.dtype) -> Any:
-        function = inspect.unwrap(make(_KINDS[dtype], stamp))
-        return compile_cached_c(function, _RUN, stamp=stamp, **OPTIONS).ctypes
+    def compile_once(dtype: torch.dtype) -> Any:
+        return compile_cached_c(inspect.unwrap(make(_KINDS[dtype], STAMP)), _RUN, stamp=STAMP, **OPTIONS).ctypes
 
-    return jit_for
+    return compile_once
+
+
+def jit_callback(make: Callable[[str], Callable], signature: Any) -> Callable[[], int]:
+    """Return a function that returns the address of the C function that `make(STAMP)` returns."""
+
+    @functools.cache
+    def compile_once() -> Any:
+        return compile_cached_c(inspect.unwrap(make(STAMP)), signature, stamp=STAMP, **OPTIONS)
+
+    return lambda: compile_once().address
 
 
 def _compile(function: Callable, **options: Any) -> Callable:

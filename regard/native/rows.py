@@ -8,6 +8,8 @@ Exponentials are computed for many short rows at once, so that vectors are full 
 in float32; bfloat16 is passed as uint16.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from numba import carray
@@ -15,11 +17,22 @@ from torch import Tensor
 
 from regard.native.bits import round_to_bfloat16, scale_by_power_of_two, widen_bfloat16
 from regard.native.compile import jit, jit_in_order, jit_worker
-from regard.native.jobs import as_address, fetch_and_increment
+from regard.native.jobs import COUNTER, Address, array_at, fetch_and_increment, offsets, pack
 from regard.native.threads import run_on_threads
 
-_LENGTH = 7
-_COUNTER, _ROWS, _COLUMNS, _ROWS_PER_TASK, _SCORES, _OUT, _GRAD = range(_LENGTH)
+
+class SoftmaxJob(NamedTuple):
+    """A softmax, or its gradient, which is written to `scores`."""
+
+    rows: int
+    columns: int
+    rows_per_task: int
+    scores: Address
+    out: Address
+    grad: Address = None
+
+
+_AT = offsets(SoftmaxJob)
 _TASK_SIZE = 1 << 12
 """Approximate number of elements of a task: they stay in the L1 cache."""
 _MIN_WORK_PER_THREAD = 1 << 14
@@ -29,24 +42,22 @@ _MIN_WORK_PER_THREAD = 1 << 14
 def softmax(scores: Tensor) -> Tensor:
     """Return the softmax p of each row (last axis) of contiguous scores."""
     out = torch.empty_like(scores)
-    _run(_softmax_tasks, scores, (scores, out, out))
+    _run(_softmax_tasks, scores, out)
     return out
 
 
 def softmax_gradient(gradient: Tensor, out: Tensor) -> Tensor:
     """Return ds from dp and p, both contiguous."""
     grad_scores = torch.empty_like(out)
-    _run(_gradient_tasks, out, (grad_scores, out, gradient))
+    _run(_gradient_tasks, grad_scores, out, gradient)
     return grad_scores
 
 
-def _run(tasks, like: Tensor, tensors: tuple[Tensor, ...]) -> None:
-    columns = like.shape[-1]
-    rows = like.numel() // columns
-    step = max(1, _TASK_SIZE // columns)
-    table = np.array([0, rows, columns, step, *(tensor.data_ptr() for tensor in tensors)], np.int64)
-    threads = min(torch.get_num_threads(), 1 + like.numel() // _MIN_WORK_PER_THREAD)
-    run_on_threads(tasks(like.dtype), table.ctypes.data, threads)
+def _run(tasks, scores: Tensor, *others: Tensor) -> None:
+    columns = scores.shape[-1]
+    table = pack(SoftmaxJob(scores.numel() // columns, columns, max(1, _TASK_SIZE // columns), scores, *others))
+    threads = min(torch.get_num_threads(), 1 + scores.numel() // _MIN_WORK_PER_THREAD)
+    run_on_threads(tasks(scores.dtype), table.ctypes.data, threads)
 
 
 @jit
@@ -107,12 +118,12 @@ def _make_softmax(dtype, stamp):
 
     def tasks(address):
         _ = stamp
-        job = carray(address, (_LENGTH,), np.int64)
-        rows, columns, step = job[_ROWS], job[_COLUMNS], job[_ROWS_PER_TASK]
-        scores = carray(as_address(job[_SCORES]), (rows * columns,), dtype)
-        out = carray(as_address(job[_OUT]), (rows * columns,), dtype)
+        job = carray(address, (_AT.length,), np.int64)
+        rows, columns, step = job[_AT.rows], job[_AT.columns], job[_AT.rows_per_task]
+        scores = array_at(job, _AT.scores, (rows * columns,), dtype)
+        out = array_at(job, _AT.out, (rows * columns,), dtype)
         buffer = np.empty(step * columns, np.float32)
-        task = fetch_and_increment(job, _COUNTER)
+        task = fetch_and_increment(job, COUNTER)
         while task * step < rows:
             first, last = task * step * columns, min(rows, task * step + step) * columns
             values = buffer[: last - first]
@@ -134,7 +145,7 @@ def _make_softmax(dtype, stamp):
                 for i in range(columns):
                     row[i] *= inverse
             write(out[first:last], values)
-            task = fetch_and_increment(job, _COUNTER)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks
 
@@ -144,13 +155,13 @@ def _make_gradient(dtype, stamp):
 
     def tasks(address):
         _ = stamp
-        job = carray(address, (_LENGTH,), np.int64)
-        rows, columns, step = job[_ROWS], job[_COLUMNS], job[_ROWS_PER_TASK]
-        grad_scores = carray(as_address(job[_SCORES]), (rows * columns,), dtype)
-        out = carray(as_address(job[_OUT]), (rows * columns,), dtype)
-        grad = carray(as_address(job[_GRAD]), (rows * columns,), dtype)
+        job = carray(address, (_AT.length,), np.int64)
+        rows, columns, step = job[_AT.rows], job[_AT.columns], job[_AT.rows_per_task]
+        grad_scores = array_at(job, _AT.scores, (rows * columns,), dtype)
+        out = array_at(job, _AT.out, (rows * columns,), dtype)
+        grad = array_at(job, _AT.grad, (rows * columns,), dtype)
         buffer, grad_buffer = np.empty(step * columns, np.float32), np.empty(step * columns, np.float32)
-        task = fetch_and_increment(job, _COUNTER)
+        task = fetch_and_increment(job, COUNTER)
         while task * step < rows:
             first, last = task * step * columns, min(rows, task * step + step) * columns
             weights, values = buffer[: last - first], grad_buffer[: last - first]
@@ -164,7 +175,7 @@ def _make_gradient(dtype, stamp):
                 for i in range(columns):
                     row[i] = weight[i] * (row[i] - total)
             write(grad_scores[first:last], values)
-            task = fetch_and_increment(job, _COUNTER)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks
 

@@ -7,6 +7,8 @@ sum of a row with NaN or plus infinity is NaN. bfloat16 is widened on load and r
 second copy.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from numba import carray
@@ -14,12 +16,29 @@ from torch import Tensor
 
 from regard.native.bits import maximum
 from regard.native.compile import jit, jit_worker
-from regard.native.jobs import as_address, fetch_and_increment
+from regard.native.jobs import COUNTER, Address, array_at, fetch_and_increment, offsets, pack
 from regard.native.rows import exponentiate, row_reader, row_writer
 from regard.native.threads import run_on_threads
 
-_LENGTH = 5
-_COUNTER, _ROWS, _COLUMNS, _SCORES, _STATS = range(_LENGTH)
+
+class ExponentiateJob(NamedTuple):
+    """Scores that are replaced by their exponentials; stats (2, rows): maxima and sums."""
+
+    rows: int
+    columns: int
+    scores: Address
+    stats: Address
+
+
+class AccumulateJob(NamedTuple):
+    """A sum of two tensors, written to the first."""
+
+    numbers: int
+    total: Address
+    part: Address
+
+
+_AT, _ADD = offsets(ExponentiateJob), offsets(AccumulateJob)
 _ROWS_PER_TASK = 4
 _ELEMENTS_PER_TASK = 1 << 15
 _BLOCK = 2048
@@ -30,7 +49,7 @@ def exponentiate_rows(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Replace scores by exp(score - max); return the max and the sum of the exponentials of each row, (rows, 1)."""
     rows, columns = scores.shape
     stats = torch.empty(2, rows, 1, dtype=torch.float32)
-    table = np.array([0, rows, columns, scores.data_ptr(), stats.data_ptr()], np.int64)
+    table = pack(ExponentiateJob(rows, columns, scores, stats))
     threads = min(torch.get_num_threads(), 1 + rows // _ROWS_PER_TASK)
     run_on_threads(_exponentiate_tasks(scores.dtype), table.ctypes.data, threads)
     highest, total = stats
@@ -39,7 +58,7 @@ def exponentiate_rows(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 def accumulate(total: Tensor, part: Tensor) -> None:
     """Add `part` to `total`, both contiguous, without the float32 copy that torch makes of a bfloat16 part."""
-    table = np.array([0, 1, total.numel(), total.data_ptr(), part.data_ptr()], np.int64)
+    table = pack(AccumulateJob(total.numel(), total, part))
     threads = min(torch.get_num_threads(), 1 + total.numel() // _ELEMENTS_PER_TASK)
     run_on_threads(_accumulate_tasks(part.dtype), table.ctypes.data, threads)
 
@@ -66,12 +85,12 @@ def _make_exponentiate(dtype, stamp):
 
     def tasks(address):
         _ = stamp
-        job = carray(address, (_LENGTH,), np.int64)
-        rows, columns = job[_ROWS], job[_COLUMNS]
-        scores = carray(as_address(job[_SCORES]), (rows, columns), dtype)
-        stats = carray(as_address(job[_STATS]), (2, rows), np.float32)
+        job = carray(address, (_AT.length,), np.int64)
+        rows, columns = job[_AT.rows], job[_AT.columns]
+        scores = array_at(job, _AT.scores, (rows, columns), dtype)
+        stats = array_at(job, _AT.stats, (2, rows), np.float32)
         buffer = np.empty(min(columns, _BLOCK), np.float32)
-        task = fetch_and_increment(job, _COUNTER)
+        task = fetch_and_increment(job, COUNTER)
         while task * _ROWS_PER_TASK < rows:
             for row in range(task * _ROWS_PER_TASK, min(rows, task * _ROWS_PER_TASK + _ROWS_PER_TASK)):
                 check, most = np.float32(0), np.float32(-np.inf)
@@ -91,7 +110,7 @@ def _make_exponentiate(dtype, stamp):
                     write(block, values)
                 stats[0, row] = most
                 stats[1, row] = total if check < np.inf else np.nan
-            task = fetch_and_increment(job, _COUNTER)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks
 
@@ -101,12 +120,12 @@ def _make_accumulate(dtype, stamp):
 
     def tasks(address):
         _ = stamp
-        job = carray(address, (_LENGTH,), np.int64)
-        numbers = job[_COLUMNS]
-        total = carray(as_address(job[_SCORES]), (numbers,), np.float32)
-        part = carray(as_address(job[_STATS]), (numbers,), dtype)
+        job = carray(address, (_ADD.length,), np.int64)
+        numbers = job[_ADD.numbers]
+        total = array_at(job, _ADD.total, (numbers,), np.float32)
+        part = array_at(job, _ADD.part, (numbers,), dtype)
         buffer = np.empty(_BLOCK, np.float32)
-        task = fetch_and_increment(job, _COUNTER)
+        task = fetch_and_increment(job, COUNTER)
         while task * _ELEMENTS_PER_TASK < numbers:
             for first in range(
                 task * _ELEMENTS_PER_TASK, min(numbers, task * _ELEMENTS_PER_TASK + _ELEMENTS_PER_TASK), _BLOCK
@@ -116,7 +135,7 @@ def _make_accumulate(dtype, stamp):
                 read(values, part[first : first + target.shape[0]])
                 for i in range(target.shape[0]):
                     target[i] += values[i]
-            task = fetch_and_increment(job, _COUNTER)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks
 

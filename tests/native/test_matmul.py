@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from regard.native.decoder import matmul
-from regard.native.decoder.compile import HAS_PAIR_PRODUCTS, LANES, TILE_ROWS
 from regard.native.decoder.matmul import BIAS, DEPTH, PANELS, SCALES, SUMS, WEIGHTS, multiplier
 from regard.native.decoder.packed_weights import Heads, ProductTable, aligned_zeros
 from regard.native.decoder.tiles import FLOAT32, HALVES, INT8, PAIRS, PANEL
+from regard.native.processor import HAS_PAIR_PRODUCTS, LANES, TILE_ROWS
 
 _CALL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 9, ctypes.c_float, *[ctypes.c_int64] * 4)
 _NAMES = {FLOAT32: "float32", HALVES: "halves", INT8: "int8", PAIRS: "pairs"}

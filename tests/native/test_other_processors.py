@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.native.decoder.compile import LANES
+from regard.native.processor import LANES
 
 FOLDER = Path(__file__).parent
 NARROW = """
@@ -29,7 +29,7 @@ binding.get_host_cpu_features = narrow
 import pytest
 
 failed = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *files])
-from regard.native.decoder import compile as target
+from regard.native import processor as target
 
 assert (int(lanes), False, False) == (target.LANES, target.HAS_BYTE_PRODUCTS, target.HAS_PAIR_PRODUCTS)
 sys.exit(failed)

@@ -5,7 +5,7 @@ import torch
 from numba import njit
 
 from regard.native.decoder import simd
-from regard.native.decoder.compile import LANES
+from regard.native.processor import LANES
 
 
 @njit

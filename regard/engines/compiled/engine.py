@@ -32,10 +32,10 @@ from regard.errors import UserError
 from regard.layers.forms import TextForm
 from regard.native.cache import REMEDY, is_cached
 from regard.native.decoder import entries
-from regard.native.decoder.compile import IS_SUPPORTED_CPU
 from regard.native.decoder.layout import DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE
 from regard.native.decoder.packed_weights import KINDS
 from regard.native.decoder.search import FINISHED, IS_NAN, IS_NONE, IS_PAST, SearchBatch, SearchResults, SearchRules
+from regard.native.processor import IS_SUPPORTED_CPU
 from regard.trace import Trace
 
 LARGEST_ITEM = math.inf

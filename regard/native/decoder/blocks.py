@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from regard.native.decoder.compile import jit
+from regard.native.compile import jit
 from regard.native.decoder.layout import (
     ACTIVATION,
     CROSS_KEYS,

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from regard.native.compile import jit_entry
 from regard.native.decoder.blocks import prefill as prefill_blocks
 from regard.native.decoder.blocks import step
-from regard.native.decoder.compile import jit_entry
 from regard.native.decoder.layout import LOGITS, floats
 from regard.native.decoder.search import FINISHED, IS_NAN, IS_NONE
 from regard.native.decoder.search import search as search_batch

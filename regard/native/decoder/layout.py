@@ -9,7 +9,7 @@ import numpy as np
 from llvmlite import ir
 from numba import carray, types
 
-from regard.native.decoder.compile import intrinsic, jit
+from regard.native.compile import intrinsic, jit
 
 (
     ENCODERS,

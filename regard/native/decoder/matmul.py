@@ -17,10 +17,11 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from regard.native.decoder.compile import LANES, TILE_ROWS, intrinsic, jit, jit_callback
+from regard.native.compile import intrinsic, jit, jit_callback
 from regard.native.decoder.layout import CODES, ROW_SCALES, address, bytes_of, floats, table_of
 from regard.native.decoder.simd import to_bfloat16
 from regard.native.decoder.tiles import FLOAT32, FLOW, HALVES, INT8, LINE, PAIRS, PANEL, tile
+from regard.native.processor import LANES, TILE_ROWS
 
 KIND, CODE, WEIGHTS, DEPTH, OUT, PANELS, BIAS, SCALES, SUMS = range(9)
 """Columns of a table of products: kind of weights, addresses of the code and the weights, sizes of x and out, number

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from regard.native.decoder import tiles
-from regard.native.decoder.compile import LANES
 from regard.native.decoder.matmul import BIAS, CODE, DEPTH, FIELDS, KIND, OUT, PANELS, SCALES, SUMS, WEIGHTS, multiplier
 from regard.native.decoder.tiles import BFLOAT16, FLOAT32, INT8, PANEL
+from regard.native.processor import LANES
 
 KINDS = {"float32": FLOAT32, "bfloat16": BFLOAT16, "int8": INT8}
 """Storage formats of the weights by compute type."""

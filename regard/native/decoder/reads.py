@@ -7,7 +7,7 @@ Source: vaswani2017, section 3.2.
 
 import numpy as np
 
-from regard.native.decoder.compile import LANES, jit
+from regard.native.compile import jit
 from regard.native.decoder.layout import (
     DECODER_BIAS,
     ENCODER_BIAS,
@@ -31,6 +31,7 @@ from regard.native.decoder.layout import (
 from regard.native.decoder.matmul import SET, multiply
 from regard.native.decoder.simd import add_scaled, dot, exp_and_sum, row_max
 from regard.native.decoder.tiles import PANEL
+from regard.native.processor import LANES
 
 _NONE = np.float32(-np.inf)
 _ZERO, _ONE = np.float32(0), np.float32(1)

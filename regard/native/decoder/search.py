@@ -9,8 +9,8 @@ from collections import namedtuple
 
 import numpy as np
 
+from regard.native.compile import jit
 from regard.native.decoder.blocks import encode, step
-from regard.native.decoder.compile import jit
 from regard.native.decoder.layout import CROSS_KEYS, DECODERS, ENCODER_PRODUCTS, ENCODERS, POSITIONS, floats, table_of
 from regard.native.decoder.matmul import PANELS
 from regard.native.decoder.tiles import PANEL

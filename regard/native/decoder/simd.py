@@ -28,7 +28,8 @@ from llvmlite import ir
 from numba import types
 
 from regard.compat.numba import declare_function
-from regard.native.decoder.compile import LANES, intrinsic
+from regard.native.compile import intrinsic
+from regard.native.processor import LANES
 
 _FLOAT, _WORD, _INT = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _FLOATS, _WORDS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_WORD, LANES)

@@ -22,15 +22,9 @@ from llvmlite import binding, ir
 from numba import types
 
 from regard.compat.numba import declare_function
-from regard.native.decoder.compile import (
-    HAS_BYTE_PRODUCTS,
-    HAS_PAIR_PRODUCTS,
-    LANES,
-    PAIR_PRODUCT,
-    TILE_ROWS,
-    intrinsic,
-)
+from regard.native.compile import intrinsic
 from regard.native.decoder.simd import fma
+from regard.native.processor import HAS_BYTE_PRODUCTS, HAS_PAIR_PRODUCTS, LANES, PAIR_PRODUCT, TILE_ROWS
 
 PANEL = 2 * LANES
 """Columns of a panel."""

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from regard.native.decoder.compile import jit
+from regard.native.compile import jit
 from regard.native.decoder.layout import LOGITS, VOCAB, address, floats, table_of
 from regard.native.decoder.matmul import PANELS, SET, product
 from regard.native.decoder.simd import row_max, sum_exp

@@ -12,6 +12,8 @@ f may be float32 or bfloat16 (passed as uint16); everything else is float32. y i
 Source: steele2014 (SplitMix64); ba2016 (layer norm).
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import torch
 from numba import carray
@@ -19,7 +21,7 @@ from torch import Tensor
 
 from regard.native.bits import widen_bfloat16
 from regard.native.compile import jit, jit_inline, jit_worker
-from regard.native.jobs import as_address, fetch_and_increment
+from regard.native.jobs import COUNTER, Address, array_at, fetch_and_increment, offsets, pack
 from regard.native.rows import row_reader, row_writer
 from regard.native.threads import run_on_threads
 
@@ -27,25 +29,43 @@ _ELEMENTS_PER_TASK = 1 << 14
 """Approximate number of elements of a task."""
 _MIN_WORK_PER_THREAD = 1 << 15
 """Number of elements below which waking a second thread costs more than it saves."""
-_LENGTH = 16
-(
-    _COUNTER, _ROWS, _DIM, _ROWS_PER_TASK, _SEED, _THRESHOLD, _EPSILON,
-    _X, _F, _OUT, _STATS, _WEIGHT, _BIAS, _GRAD, _GRAD_F, _ROUNDED,
-) = range(_LENGTH)  # fmt: skip
+
+
+class DropoutJob(NamedTuple):
+    """Dropout, sum or norm of rows; or gradients, of x in `out`, and of weight and bias in `bias` (task, 2, dim)."""
+
+    rows: int
+    dim: int
+    rows_per_task: int
+    seed: int
+    threshold: int
+    epsilon: float = 0.0
+    x: Address = None
+    f: Address = None
+    out: Address = None
+    stats: Address = None
+    weight: Address = None
+    bias: Address = None
+    grad: Address = None
+    grad_f: Address = None
+    rounded: Address = None
+
+
+_AT = offsets(DropoutJob)
 
 
 def drop(f: Tensor, seed: int, threshold: int, dtype: torch.dtype) -> Tensor:
     """Return m f, as float32 or bfloat16."""
     out = torch.empty(f.shape, dtype=dtype)
     tasks = _drop_tasks if f.dtype == dtype else _casting_drop_tasks
-    _run(tasks(dtype), f, seed, threshold, {_F: f, _OUT: out})
+    _run(tasks(dtype), f, seed, threshold, f=f, out=out)
     return out
 
 
 def add(x: Tensor, f: Tensor, seed: int, threshold: int) -> Tensor:
     """Return x + m f."""
     out = torch.empty_like(x)
-    _run(_add_tasks(f.dtype), x, seed, threshold, {_X: x, _F: f, _OUT: out})
+    _run(_add_tasks(f.dtype), x, seed, threshold, x=x, f=f, out=out)
     return out
 
 
@@ -63,8 +83,8 @@ def add_norm(
     """Return y, the mean and inverse standard deviation of each row of s, and y in bfloat16 if `with_bfloat16`."""
     out, stats = torch.empty_like(x), torch.empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
     rounded = torch.empty_like(x, dtype=torch.bfloat16) if with_bfloat16 else None
-    tensors = {_X: x, _F: f, _OUT: out, _STATS: stats, _WEIGHT: weight, _BIAS: bias, _ROUNDED: rounded}
-    _run(_norm_tasks(f.dtype), x, seed, threshold, tensors, epsilon)
+    tensors = {"x": x, "f": f, "out": out, "stats": stats, "weight": weight, "bias": bias, "rounded": rounded}
+    _run(_norm_tasks(f.dtype), x, seed, threshold, epsilon=epsilon, **tensors)
     return out, stats, rounded
 
 
@@ -80,9 +100,8 @@ def add_norm_gradients(
     """Return the gradients of x, f, weight and bias, from those of y and of y in bfloat16; either may be None."""
     grad_x, grad_f = torch.empty_like(x), torch.empty_like(f)
     sums = torch.zeros(_num_tasks(x), 2, x.shape[-1], dtype=torch.float32)
-    tensors = {_X: x, _F: f, _OUT: grad_x, _STATS: stats, _WEIGHT: weight, _BIAS: sums, _GRAD_F: grad_f}
-    tensors |= {_GRAD: gradients[0], _ROUNDED: gradients[1]}
-    _run(_norm_gradient_tasks(f.dtype), x, seed, threshold, tensors)
+    tensors = {"x": x, "f": f, "out": grad_x, "stats": stats, "weight": weight, "bias": sums, "grad_f": grad_f}
+    _run(_norm_gradient_tasks(f.dtype), x, seed, threshold, grad=gradients[0], rounded=gradients[1], **tensors)
     grad_weight, grad_bias = sums.sum(0)
     return grad_x, grad_f, grad_weight, grad_bias
 
@@ -95,31 +114,21 @@ def _num_tasks(x: Tensor) -> int:
     return -(-(x.numel() // x.shape[-1]) // _rows_per_task(x))
 
 
-def _run(
-    function, x: Tensor, seed: int, threshold: int, tensors: dict[int, Tensor | None], epsilon: float = 0.0
-) -> None:
-    if x.numel() == 0:
+def _run(function, like: Tensor, seed: int, threshold: int, **others: Any) -> None:
+    if like.numel() == 0:
         return
-    table = np.zeros(_LENGTH, np.int64)
-    table[_ROWS:_EPSILON] = x.numel() // x.shape[-1], x.shape[-1], _rows_per_task(x), seed, threshold
-    table[_EPSILON:_X].view(np.float64)[0] = epsilon
-    for index, tensor in tensors.items():
-        table[index] = 0 if tensor is None else tensor.data_ptr()
-    threads = min(torch.get_num_threads(), 1 + x.numel() // _MIN_WORK_PER_THREAD, _num_tasks(x))
+    dim = like.shape[-1]
+    table = pack(DropoutJob(like.numel() // dim, dim, _rows_per_task(like), seed, threshold, **others))
+    threads = min(torch.get_num_threads(), 1 + like.numel() // _MIN_WORK_PER_THREAD, _num_tasks(like))
     run_on_threads(function, table.ctypes.data, threads)
-
-
-@jit_inline
-def _array(job, at, shape, dtype):
-    return carray(as_address(job[at]), shape, dtype)
 
 
 @jit_inline
 def _open_job(address):
     """Return the job, its first task, and buffers for the random bits and the values of a row."""
-    job = carray(address, (_LENGTH,), np.int64)
-    dim = job[_DIM]
-    return job, fetch_and_increment(job, _COUNTER), np.empty((dim + 3) // 4, np.uint64), np.empty(dim, np.float32)
+    job = carray(address, (_AT.length,), np.int64)
+    dim = job[_AT.dim]
+    return job, fetch_and_increment(job, COUNTER), np.empty((dim + 3) // 4, np.uint64), np.empty(dim, np.float32)
 
 
 @jit
@@ -152,14 +161,14 @@ def _make_drop(dtype, stamp, source_dtype=None):
     def tasks(address):
         _ = stamp
         job, task, bits, values = _open_job(address)
-        rows, dim, step = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK]
-        f, out = _array(job, _F, (rows, dim), source_dtype), _array(job, _OUT, (rows, dim), dtype)
+        rows, dim, step = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task]
+        f, out = array_at(job, _AT.f, (rows, dim), source_dtype), array_at(job, _AT.out, (rows, dim), dtype)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
                 read(values, f[row])
-                _apply_dropout(values, bits, job[_SEED], row, job[_THRESHOLD])
+                _apply_dropout(values, bits, job[_AT.seed], row, job[_AT.threshold])
                 write(out[row], values)
-            task = fetch_and_increment(job, _COUNTER)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks
 
@@ -174,17 +183,17 @@ def _make_add(dtype, stamp):
     def tasks(address):
         _ = stamp
         job, task, bits, values = _open_job(address)
-        rows, dim, step = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK]
-        x, f = _array(job, _X, (rows, dim), np.float32), _array(job, _F, (rows, dim), dtype)
-        out = _array(job, _OUT, (rows, dim), np.float32)
+        rows, dim, step = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task]
+        x, f = array_at(job, _AT.x, (rows, dim), np.float32), array_at(job, _AT.f, (rows, dim), dtype)
+        out = array_at(job, _AT.out, (rows, dim), np.float32)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
                 read(values, f[row])
-                _apply_dropout(values, bits, job[_SEED], row, job[_THRESHOLD])
+                _apply_dropout(values, bits, job[_AT.seed], row, job[_AT.threshold])
                 x_row, out_row = x[row], out[row]
                 for i in range(dim):
                     out_row[i] = x_row[i] + values[i]
-            task = fetch_and_increment(job, _COUNTER)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks
 
@@ -207,16 +216,16 @@ def _make_norm(dtype, stamp):
     def tasks(address):
         _ = stamp
         job, task, bits, values = _open_job(address)
-        rows, dim, step = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK]
-        epsilon = job[_EPSILON:_X].view(np.float64)[0]
-        x, f = _array(job, _X, (rows, dim), np.float32), _array(job, _F, (rows, dim), dtype)
-        out, stats = _array(job, _OUT, (rows, dim), np.float32), _array(job, _STATS, (rows, 2), np.float32)
-        weight, bias = _array(job, _WEIGHT, (dim,), np.float32), _array(job, _BIAS, (dim,), np.float32)
-        rounded = _array(job, _ROUNDED, (rows, dim), np.uint16)
+        rows, dim, step = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task]
+        epsilon = job[_AT.epsilon : _AT.epsilon + 1].view(np.float64)[0]
+        x, f = array_at(job, _AT.x, (rows, dim), np.float32), array_at(job, _AT.f, (rows, dim), dtype)
+        out, stats = array_at(job, _AT.out, (rows, dim), np.float32), array_at(job, _AT.stats, (rows, 2), np.float32)
+        weight, bias = array_at(job, _AT.weight, (dim,), np.float32), array_at(job, _AT.bias, (dim,), np.float32)
+        rounded = array_at(job, _AT.rounded, (rows, dim), np.uint16)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
                 read(values, f[row])
-                _apply_dropout(values, bits, job[_SEED], row, job[_THRESHOLD])
+                _apply_dropout(values, bits, job[_AT.seed], row, job[_AT.threshold])
                 x_row, out_row = x[row], out[row]
                 for i in range(dim):
                     values[i] += x_row[i]
@@ -225,9 +234,9 @@ def _make_norm(dtype, stamp):
                 stats[row, 0], stats[row, 1] = mean, inverse
                 for i in range(dim):
                     out_row[i] = (values[i] - mean) * inverse * weight[i] + bias[i]
-                if job[_ROUNDED] != 0:
+                if job[_AT.rounded] != 0:
                     round_row(rounded[row], out_row)
-            task = fetch_and_increment(job, _COUNTER)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks
 
@@ -262,33 +271,33 @@ def _make_norm_gradient(dtype, stamp):
     def tasks(address):
         _ = stamp
         job, task, bits, values = _open_job(address)
-        rows, dim, step = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK]
-        x, f = _array(job, _X, (rows, dim), np.float32), _array(job, _F, (rows, dim), dtype)
-        grad_x, grad_f = _array(job, _OUT, (rows, dim), np.float32), _array(job, _GRAD_F, (rows, dim), dtype)
-        stats, grad = _array(job, _STATS, (rows, 2), np.float32), _array(job, _GRAD, (rows, dim), np.float32)
-        weight, grad_row = _array(job, _WEIGHT, (dim,), np.float32), np.zeros(dim, np.float32)
-        rounded = _array(job, _ROUNDED, (rows, dim), np.uint16)
-        sums = _array(job, _BIAS, ((rows + step - 1) // step, 2, dim), np.float32)
+        rows, dim, step = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task]
+        x, f = array_at(job, _AT.x, (rows, dim), np.float32), array_at(job, _AT.f, (rows, dim), dtype)
+        grad_x, grad_f = array_at(job, _AT.out, (rows, dim), np.float32), array_at(job, _AT.grad_f, (rows, dim), dtype)
+        stats, grad = array_at(job, _AT.stats, (rows, 2), np.float32), array_at(job, _AT.grad, (rows, dim), np.float32)
+        weight, grad_row = array_at(job, _AT.weight, (dim,), np.float32), np.zeros(dim, np.float32)
+        rounded = array_at(job, _AT.rounded, (rows, dim), np.uint16)
+        sums = array_at(job, _AT.bias, ((rows + step - 1) // step, 2, dim), np.float32)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
                 read(values, f[row])
-                _apply_dropout(values, bits, job[_SEED], row, job[_THRESHOLD])
+                _apply_dropout(values, bits, job[_AT.seed], row, job[_AT.threshold])
                 x_row, out_row = x[row], grad_x[row]
                 for i in range(dim):
                     values[i] += x_row[i]
                 mean, inverse = stats[row, 0], stats[row, 1]
-                if job[_GRAD] != 0:
+                if job[_AT.grad] != 0:
                     grad_row[:] = grad[row]
                 else:
                     grad_row[:] = 0
-                if job[_ROUNDED] != 0:
+                if job[_AT.rounded] != 0:
                     _add_rounded(grad_row, rounded[row])
                 _norm_gradient(values, grad_row, weight, mean, inverse, sums[task, 0], sums[task, 1], out_row)
                 for i in range(dim):
                     values[i] = out_row[i]
-                _apply_dropout(values, bits, job[_SEED], row, job[_THRESHOLD])
+                _apply_dropout(values, bits, job[_AT.seed], row, job[_AT.threshold])
                 write(grad_f[row], values)
-            task = fetch_and_increment(job, _COUNTER)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks
 

@@ -13,6 +13,8 @@ Rows are computed separately, so that results do not depend on the number of thr
 Source: cho2014 (GRU; the reset gate is placed as in torch.nn.GRU).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from numba import carray
@@ -20,7 +22,7 @@ from torch import Tensor
 
 from regard.native.additive.cpu.loops import exp_twice
 from regard.native.compile import jit, jit_inline, jit_worker
-from regard.native.jobs import as_address, fetch_and_increment
+from regard.native.jobs import COUNTER, Address, Strided, array_at, as_address, fetch_and_increment, offsets, pack
 from regard.native.rows import row_reader, row_writer
 from regard.native.threads import run_on_threads
 
@@ -28,11 +30,29 @@ _ELEMENTS_PER_TASK = 1 << 12
 """Number of state elements per task."""
 _MIN_WORK_PER_THREAD = 1 << 13
 """Number of state elements below which waking a second thread costs more than it saves."""
-_LENGTH = 20
-(
-    _COUNTER, _ROWS, _DIM, _ROWS_PER_TASK, _TIME, _INPUT, _INPUT_STRIDE, _CONTEXT, _RECURRENT, _RECURRENT_STRIDE,
-    _STATE, _GATES, _NEW_STATE, _LOW, _OUT, _OUT_STRIDE, _LENGTHS, _EXTRA, _CARRY, _GRAD_RECURRENT,
-) = range(_LENGTH)  # fmt: skip
+
+
+class GRUJob(NamedTuple):
+    """A step of a GRU, or its gradients: of `input` and of `recurrent` in their place, of `out` given in its place."""
+
+    rows: int
+    dim: int
+    rows_per_task: int
+    time: int
+    input: Strided
+    recurrent: Strided
+    out: Strided
+    context: Address = None
+    state: Address = None
+    gates: Address = None
+    new_state: Address = None
+    low: Address = None
+    lengths: Address = None
+    extra: Address = None
+    carry: Address = None
+
+
+_AT = offsets(GRUJob)
 _ONE, _HALF, _TWO, _CLAMP = np.float32(1), np.float32(0.5), np.float32(2), np.float32(43)
 
 
@@ -54,14 +74,11 @@ def gru(
     projected: p (rows, 3 hidden) with any row stride; context: a (rows, 3 hidden) or None; recurrent: q (rows, at least
     3 hidden); state: s. lengths: rows of at most `time` items are finished.
     """
-    table = _job(state, time)
-    _set_pointer(table, _INPUT, projected, _INPUT_STRIDE)
-    _set_pointer(table, _CONTEXT, context)
-    _set_pointer(table, _RECURRENT, recurrent, _RECURRENT_STRIDE)
-    _set_pointer(table, _OUT, out, _OUT_STRIDE)
-    for at, tensor in ((_STATE, state), (_GATES, gates), (_NEW_STATE, new_state), (_LOW, low), (_LENGTHS, lengths)):
-        _set_pointer(table, at, tensor)
-    run_rows(_forward(recurrent.dtype), table, state.shape[0], state.numel(), _MIN_WORK_PER_THREAD)
+    job = GRUJob(
+        *_sizes(state), time, projected, recurrent, out,
+        context=context, state=state, gates=gates, new_state=new_state, low=low, lengths=lengths,
+    )  # fmt: skip
+    run_rows(_forward(recurrent.dtype), pack(job), state.shape[0], state.numel(), _MIN_WORK_PER_THREAD)
 
 
 def gru_gradients(
@@ -80,13 +97,11 @@ def gru_gradients(
 
     ds' = carry + extra + grad_out: gradients (rows, hidden) of s' from the next step, from products, from the output.
     """
-    table = _job(state, time)
-    _set_pointer(table, _OUT, grad_out, _OUT_STRIDE)
-    _set_pointer(table, _INPUT, grad_input, _INPUT_STRIDE)
-    _set_pointer(table, _GRAD_RECURRENT, grad_recurrent, _RECURRENT_STRIDE)
-    for at, tensor in ((_EXTRA, extra), (_CARRY, carry), (_GATES, gates), (_STATE, state), (_LENGTHS, lengths)):
-        _set_pointer(table, at, tensor)
-    run_rows(_backward(grad_input.dtype), table, state.shape[0], state.numel(), _MIN_WORK_PER_THREAD)
+    job = GRUJob(
+        *_sizes(state), time, grad_input, grad_recurrent, grad_out,
+        extra=extra, carry=carry, gates=gates, state=state, lengths=lengths,
+    )  # fmt: skip
+    run_rows(_backward(grad_input.dtype), pack(job), state.shape[0], state.numel(), _MIN_WORK_PER_THREAD)
 
 
 def run_rows(function, table: np.ndarray, rows: int, size: int, min_work: int) -> None:
@@ -95,18 +110,10 @@ def run_rows(function, table: np.ndarray, rows: int, size: int, min_work: int) -
         run_on_threads(function, table.ctypes.data, min(torch.get_num_threads(), 1 + size // min_work, rows))
 
 
-def _job(state: Tensor, time: int) -> np.ndarray:
+def _sizes(state: Tensor) -> tuple[int, int, int]:
+    """Return the number of rows, their size, and the number of rows per task."""
     rows, dim = state.shape
-    table = np.zeros(_LENGTH, np.int64)
-    table[_ROWS : _TIME + 1] = rows, dim, max(1, _ELEMENTS_PER_TASK // dim), time
-    return table
-
-
-def _set_pointer(table: np.ndarray, at: int, tensor: Tensor | None, stride: int | None = None) -> None:
-    if tensor is not None:
-        table[at] = tensor.data_ptr()
-        if stride is not None:
-            table[stride] = tensor.stride(0)
+    return rows, dim, max(1, _ELEMENTS_PER_TASK // dim)
 
 
 @jit_inline
@@ -151,43 +158,48 @@ def _make_forward(dtype, stamp):
 
     def tasks(address):
         _ = stamp
-        job = carray(address, (_LENGTH,), np.int64)
-        rows, dim, step, time = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK], job[_TIME]
+        job = carray(address, (_AT.length,), np.int64)
+        rows, dim, step, time = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task], job[_AT.time]
         values, recurrent, extra = (
             np.empty(3 * dim, np.float32),
             np.empty(3 * dim, np.float32),
             np.empty(3 * dim, np.float32),
         )
-        state = carray(as_address(job[_STATE]), (rows, dim), np.float32)
-        new_state = carray(as_address(job[_NEW_STATE]), (rows, dim), np.float32)
-        gates = carray(as_address(job[_GATES]), (rows, 4 * dim), np.float32)
-        lengths = carray(as_address(job[_LENGTHS]), (rows,), np.int64)
-        task = fetch_and_increment(job, _COUNTER)
+        state = array_at(job, _AT.state, (rows, dim), np.float32)
+        new_state = array_at(job, _AT.new_state, (rows, dim), np.float32)
+        gates = array_at(job, _AT.gates, (rows, 4 * dim), np.float32)
+        lengths = array_at(job, _AT.lengths, (rows,), np.int64)
+        task = fetch_and_increment(job, COUNTER)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
                 target = new_state[row]
-                is_active = job[_LENGTHS] == 0 or time < lengths[row]
+                is_active = job[_AT.lengths] == 0 or time < lengths[row]
                 if is_active:
-                    read(values, carray(as_address(job[_INPUT] + row * job[_INPUT_STRIDE] * size), (3 * dim,), dtype))
-                    if job[_CONTEXT] != 0:
-                        read(extra, carray(as_address(job[_CONTEXT] + row * 3 * dim * size), (3 * dim,), dtype))
+                    read(
+                        values,
+                        carray(as_address(job[_AT.input] + row * job[_AT.input_stride] * size), (3 * dim,), dtype),
+                    )
+                    if job[_AT.context] != 0:
+                        read(extra, carray(as_address(job[_AT.context] + row * 3 * dim * size), (3 * dim,), dtype))
                         _add(values, extra)
                     read(
                         recurrent,
-                        carray(as_address(job[_RECURRENT] + row * job[_RECURRENT_STRIDE] * size), (3 * dim,), dtype),
+                        carray(
+                            as_address(job[_AT.recurrent] + row * job[_AT.recurrent_stride] * size), (3 * dim,), dtype
+                        ),
                     )
                     _gru_step(values, recurrent, state[row], gates[row], target)
                 else:
                     target[:] = state[row]
-                if job[_LOW] != 0:
-                    write(carray(as_address(job[_LOW] + row * dim * size), (dim,), dtype), target)
-                if job[_OUT] != 0:
-                    out = carray(as_address(job[_OUT] + row * job[_OUT_STRIDE] * 4), (dim,), np.float32)
+                if job[_AT.low] != 0:
+                    write(carray(as_address(job[_AT.low] + row * dim * size), (dim,), dtype), target)
+                if job[_AT.out] != 0:
+                    out = carray(as_address(job[_AT.out] + row * job[_AT.out_stride] * 4), (dim,), np.float32)
                     if is_active:
                         out[:] = target
                     else:
                         out[:] = 0
-            task = fetch_and_increment(job, _COUNTER)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks
 
@@ -223,38 +235,41 @@ def _make_backward(dtype, stamp):
 
     def tasks(address):
         _ = stamp
-        job = carray(address, (_LENGTH,), np.int64)
-        rows, dim, step, time = job[_ROWS], job[_DIM], job[_ROWS_PER_TASK], job[_TIME]
+        job = carray(address, (_AT.length,), np.int64)
+        rows, dim, step, time = job[_AT.rows], job[_AT.dim], job[_AT.rows_per_task], job[_AT.time]
         grad_input, grad_recurrent, extra = (
             np.empty(3 * dim, np.float32),
             np.empty(3 * dim, np.float32),
             np.empty(dim, np.float32),
         )
-        state = carray(as_address(job[_STATE]), (rows, dim), np.float32)
-        carry = carray(as_address(job[_CARRY]), (rows, dim), np.float32)
-        gates = carray(as_address(job[_GATES]), (rows, 4 * dim), np.float32)
-        lengths = carray(as_address(job[_LENGTHS]), (rows,), np.int64)
-        task = fetch_and_increment(job, _COUNTER)
+        state = array_at(job, _AT.state, (rows, dim), np.float32)
+        carry = array_at(job, _AT.carry, (rows, dim), np.float32)
+        gates = array_at(job, _AT.gates, (rows, 4 * dim), np.float32)
+        lengths = array_at(job, _AT.lengths, (rows,), np.int64)
+        task = fetch_and_increment(job, COUNTER)
         while task * step < rows:
             for row in range(task * step, min(rows, task * step + step)):
-                is_active = job[_LENGTHS] == 0 or time < lengths[row]
-                if job[_EXTRA] != 0:
-                    read(extra, carray(as_address(job[_EXTRA] + row * dim * size), (dim,), dtype))
+                is_active = job[_AT.lengths] == 0 or time < lengths[row]
+                if job[_AT.extra] != 0:
+                    read(extra, carray(as_address(job[_AT.extra] + row * dim * size), (dim,), dtype))
                     _add(carry[row], extra)
                 if is_active:
-                    if job[_OUT] != 0:
-                        grad_out = carray(as_address(job[_OUT] + row * job[_OUT_STRIDE] * 4), (dim,), np.float32)
+                    if job[_AT.out] != 0:
+                        grad_out = carray(as_address(job[_AT.out] + row * job[_AT.out_stride] * 4), (dim,), np.float32)
                         _add(carry[row], grad_out)
                     _gru_step_backward(carry[row], gates[row], state[row], grad_input, grad_recurrent)
                 else:
                     grad_input[:] = 0
                     grad_recurrent[:] = 0
-                write(carray(as_address(job[_INPUT] + row * job[_INPUT_STRIDE] * size), (3 * dim,), dtype), grad_input)
                 write(
-                    carray(as_address(job[_GRAD_RECURRENT] + row * job[_RECURRENT_STRIDE] * size), (3 * dim,), dtype),
+                    carray(as_address(job[_AT.input] + row * job[_AT.input_stride] * size), (3 * dim,), dtype),
+                    grad_input,
+                )
+                write(
+                    carray(as_address(job[_AT.recurrent] + row * job[_AT.recurrent_stride] * size), (3 * dim,), dtype),
                     grad_recurrent,
                 )
-            task = fetch_and_increment(job, _COUNTER)
+            task = fetch_and_increment(job, COUNTER)
 
     return tasks
 

@@ -14,7 +14,7 @@ row is computed separately, so that results do not depend on the number of threa
 Source: bahdanau2015, appendix A.1.2.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,15 +24,40 @@ from torch import Tensor
 from regard.native.additive.cpu.loops import exp_twice
 from regard.native.compile import jit, jit_inline, jit_worker
 from regard.native.gru.cells import run_rows
-from regard.native.jobs import as_address, fetch_and_increment
+from regard.native.jobs import COUNTER, Address, Strided, array_at, as_address, fetch_and_increment, offsets, pack
 from regard.native.rows import row_reader, row_writer
 
 _MIN_WORK_PER_THREAD = 1 << 16
-_LENGTH = 24
-(
-    _COUNTER, _ROWS, _KEYS, _DIM, _VALUE_DIM, _STEPS, _EXPS, _VALUES, _V, _LENGTHS, _QUERY, _QUERY_STRIDE, _EXP_QUERIES,
-    _WEIGHTS, _OUT, _LOW, _GRAD, _EXTRA, _GRAD_SCORES, _GRAD_OUT, _GRAD_QUERY, _GRAD_KEYS, _GRAD_VALUES, _GRAD_V,
-) = range(_LENGTH)  # fmt: skip
+
+
+class ReadJob(NamedTuple):
+    """A read of one step, its gradients, or those of the memory from all steps."""
+
+    rows: int
+    keys: int
+    dim: int
+    value_dim: int
+    exps: Address
+    values: Address
+    v: Address
+    lengths: Address
+    steps: int = 1
+    query: Strided = None
+    exp_queries: Address = None
+    weights: Address = None
+    out: Address = None
+    low: Address = None
+    grad: Address = None
+    extra: Address = None
+    grad_scores: Address = None
+    grad_out: Address = None
+    grad_query: Strided = None
+    grad_keys: Address = None
+    grad_values: Address = None
+    grad_v: Address = None
+
+
+_AT = offsets(ReadJob)
 _ZERO, _ONE, _HALF, _TWO, _CLAMP = np.float32(0), np.float32(1), np.float32(0.5), np.float32(2), np.float32(43)
 
 
@@ -56,11 +81,7 @@ def read(
 
     query: (rows, dim), with any row stride. All zeros for a length of 0.
     """
-    job = _job(memory, 1)
-    job[_QUERY], job[_QUERY_STRIDE] = query.data_ptr(), query.stride(0)
-    job[_EXP_QUERIES], job[_WEIGHTS], job[_OUT] = exp_query.data_ptr(), weights.data_ptr(), out.data_ptr()
-    job[_LOW] = 0 if low is None else low.data_ptr()
-    _run(_forward(query.dtype), job, memory)
+    _run(_forward(query.dtype), memory, query=query, exp_queries=exp_query, weights=weights, out=out, low=low)
 
 
 def read_gradients(
@@ -75,54 +96,32 @@ def read_gradients(
     grad_query: Tensor,
 ) -> None:
     """Write dc = gradient + extra to `grad_out`, g to `grad_scores`, dq to `grad_query`, with any row stride."""
-    job = _job(memory, 1)
-    job[_GRAD] = 0 if gradient is None else gradient.data_ptr()
-    job[_EXTRA] = 0 if extra is None else extra.data_ptr()
-    job[_EXP_QUERIES], job[_WEIGHTS], job[_GRAD_SCORES] = (
-        exp_query.data_ptr(),
-        weights.data_ptr(),
-        grad_scores.data_ptr(),
-    )
-    job[_GRAD_OUT], job[_GRAD_QUERY], job[_QUERY_STRIDE] = (
-        grad_out.data_ptr(),
-        grad_query.data_ptr(),
-        grad_query.stride(0),
-    )
-    _run(_backward(grad_query.dtype), job, memory)
+    given = {"grad": gradient, "extra": extra, "exp_queries": exp_query, "weights": weights}
+    written = {"grad_scores": grad_scores, "grad_out": grad_out, "grad_query": grad_query}
+    _run(_backward(grad_query.dtype), memory, **given, **written)
 
 
 def memory_gradients(
     exp_queries: Tensor, weights: Tensor, grad_scores: Tensor, grad_out: Tensor, memory: ExponentialMemory
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of keys, values and v from the tensors of all steps: exp_queries (steps, rows, dim) etc."""
-    job = _job(memory, exp_queries.shape[0])
     grad_keys, grad_values = torch.zeros_like(memory.keys), torch.zeros_like(memory.values)
     grad_v = torch.zeros(memory.keys.shape[0], memory.keys.shape[2], dtype=torch.float32)
-    job[_EXP_QUERIES], job[_WEIGHTS], job[_GRAD_SCORES] = (
-        exp_queries.data_ptr(),
-        weights.data_ptr(),
-        grad_scores.data_ptr(),
-    )
-    job[_GRAD_OUT], job[_GRAD_KEYS] = grad_out.data_ptr(), grad_keys.data_ptr()
-    job[_GRAD_VALUES], job[_GRAD_V] = grad_values.data_ptr(), grad_v.data_ptr()
-    _run(_memory_gradients(torch.float32), job, memory)
+    given = {"exp_queries": exp_queries, "weights": weights, "grad_scores": grad_scores, "grad_out": grad_out}
+    written = {"grad_keys": grad_keys, "grad_values": grad_values, "grad_v": grad_v}
+    _run(_memory_gradients(torch.float32), memory, steps=exp_queries.shape[0], **given, **written)
     return grad_keys, grad_values, grad_v.sum(0)
 
 
-def _run(function, job: np.ndarray, memory: ExponentialMemory) -> None:
-    run_rows(function, job, memory.keys.shape[0], memory.keys.numel(), _MIN_WORK_PER_THREAD)
-
-
-def _job(memory: ExponentialMemory, steps: int) -> np.ndarray:
-    job = np.zeros(_LENGTH, np.int64)
-    job[_ROWS : _STEPS + 1] = *memory.keys.shape, memory.values.shape[2], steps
-    job[_EXPS], job[_VALUES], job[_V], job[_LENGTHS] = (x.data_ptr() for x in memory)
-    return job
+def _run(function, memory: ExponentialMemory, **others: Any) -> None:
+    rows, keys, dim = memory.keys.shape
+    job = pack(ReadJob(rows, keys, dim, memory.values.shape[2], *memory, **others))
+    run_rows(function, job, rows, memory.keys.numel(), _MIN_WORK_PER_THREAD)
 
 
 @jit_inline
 def _array(job, at, shape):
-    return carray(as_address(job[at]), shape, np.float32)
+    return array_at(job, at, shape, np.float32)
 
 
 @jit
@@ -202,19 +201,19 @@ def _make_forward(dtype, stamp):
 
     def tasks(address):
         _ = stamp
-        job = carray(address, (_LENGTH,), np.int64)
-        rows, keys, dim, value_dim = job[_ROWS], job[_KEYS], job[_DIM], job[_VALUE_DIM]
-        exps, values = _array(job, _EXPS, (rows, keys, dim)), _array(job, _VALUES, (rows, keys, value_dim))
+        job = carray(address, (_AT.length,), np.int64)
+        rows, keys, dim, value_dim = job[_AT.rows], job[_AT.keys], job[_AT.dim], job[_AT.value_dim]
+        exps, values = _array(job, _AT.exps, (rows, keys, dim)), _array(job, _AT.values, (rows, keys, value_dim))
         v, exp_queries, weights = (
-            _array(job, _V, (dim,)),
-            _array(job, _EXP_QUERIES, (rows, dim)),
-            _array(job, _WEIGHTS, (rows, keys)),
+            _array(job, _AT.v, (dim,)),
+            _array(job, _AT.exp_queries, (rows, dim)),
+            _array(job, _AT.weights, (rows, keys)),
         )
-        out, lengths = _array(job, _OUT, (rows, value_dim)), carray(as_address(job[_LENGTHS]), (rows,), np.int64)
-        row = fetch_and_increment(job, _COUNTER)
+        out, lengths = _array(job, _AT.out, (rows, value_dim)), array_at(job, _AT.lengths, (rows,), np.int64)
+        row = fetch_and_increment(job, COUNTER)
         while row < rows:
             exp_query, weight, target, length = exp_queries[row], weights[row], out[row], lengths[row]
-            widen(exp_query, carray(as_address(job[_QUERY] + row * job[_QUERY_STRIDE] * size), (dim,), dtype))
+            widen(exp_query, carray(as_address(job[_AT.query] + row * job[_AT.query_stride] * size), (dim,), dtype))
             _exponentiate(exp_query)
             target[:] = 0
             weight[length:] = 0
@@ -224,9 +223,9 @@ def _make_forward(dtype, stamp):
                 _softmax(weight[:length])
                 for j in range(length):
                     _add_scaled(target, values[row, j], weight[j])
-            if job[_LOW] != 0:
-                write(carray(as_address(job[_LOW] + row * value_dim * size), (value_dim,), dtype), target)
-            row = fetch_and_increment(job, _COUNTER)
+            if job[_AT.low] != 0:
+                write(carray(as_address(job[_AT.low] + row * value_dim * size), (value_dim,), dtype), target)
+            row = fetch_and_increment(job, COUNTER)
 
     return tasks
 
@@ -237,21 +236,21 @@ def _make_backward(dtype, stamp):
 
     def tasks(address):
         _ = stamp
-        job = carray(address, (_LENGTH,), np.int64)
-        rows, keys, dim, value_dim = job[_ROWS], job[_KEYS], job[_DIM], job[_VALUE_DIM]
-        exps, values = _array(job, _EXPS, (rows, keys, dim)), _array(job, _VALUES, (rows, keys, value_dim))
+        job = carray(address, (_AT.length,), np.int64)
+        rows, keys, dim, value_dim = job[_AT.rows], job[_AT.keys], job[_AT.dim], job[_AT.value_dim]
+        exps, values = _array(job, _AT.exps, (rows, keys, dim)), _array(job, _AT.values, (rows, keys, value_dim))
         v, exp_queries, weights = (
-            _array(job, _V, (dim,)),
-            _array(job, _EXP_QUERIES, (rows, dim)),
-            _array(job, _WEIGHTS, (rows, keys)),
+            _array(job, _AT.v, (dim,)),
+            _array(job, _AT.exp_queries, (rows, dim)),
+            _array(job, _AT.weights, (rows, keys)),
         )
-        grads, grad_scores = _array(job, _GRAD, (rows, value_dim)), _array(job, _GRAD_SCORES, (rows, keys))
+        grads, grad_scores = _array(job, _AT.grad, (rows, value_dim)), _array(job, _AT.grad_scores, (rows, keys))
         grad_out, lengths = (
-            _array(job, _GRAD_OUT, (rows, value_dim)),
-            carray(as_address(job[_LENGTHS]), (rows,), np.int64),
+            _array(job, _AT.grad_out, (rows, value_dim)),
+            array_at(job, _AT.lengths, (rows,), np.int64),
         )
         grad_query = np.empty(dim, np.float32)
-        row = fetch_and_increment(job, _COUNTER)
+        row = fetch_and_increment(job, COUNTER)
         while row < rows:
             exp_query, weight, slope, target, length = (
                 exp_queries[row],
@@ -260,11 +259,11 @@ def _make_backward(dtype, stamp):
                 grad_out[row],
                 lengths[row],
             )
-            if job[_EXTRA] != 0:
-                widen(target, carray(as_address(job[_EXTRA] + row * value_dim * size), (value_dim,), dtype))
+            if job[_AT.extra] != 0:
+                widen(target, carray(as_address(job[_AT.extra] + row * value_dim * size), (value_dim,), dtype))
             else:
                 target[:] = 0
-            if job[_GRAD] != 0:
+            if job[_AT.grad] != 0:
                 _add_scaled(target, grads[row], _ONE)
             grad_query[:] = 0
             slope[length:] = 0
@@ -276,8 +275,11 @@ def _make_backward(dtype, stamp):
                 slope[j] = weight[j] * (slope[j] - total)
                 _add_query_gradient(grad_query, exp_query, exps[row, j], slope[j])
             _scale(grad_query, v)
-            write(carray(as_address(job[_GRAD_QUERY] + row * job[_QUERY_STRIDE] * size), (dim,), dtype), grad_query)
-            row = fetch_and_increment(job, _COUNTER)
+            write(
+                carray(as_address(job[_AT.grad_query] + row * job[_AT.grad_query_stride] * size), (dim,), dtype),
+                grad_query,
+            )
+            row = fetch_and_increment(job, COUNTER)
 
     return tasks
 
@@ -285,20 +287,29 @@ def _make_backward(dtype, stamp):
 def _make_memory_gradients(dtype, stamp):
     def tasks(address):
         _ = stamp
-        job = carray(address, (_LENGTH,), np.int64)
-        rows, keys, dim, value_dim, steps = job[_ROWS], job[_KEYS], job[_DIM], job[_VALUE_DIM], job[_STEPS]
-        exps, v = _array(job, _EXPS, (rows, keys, dim)), _array(job, _V, (dim,))
-        exp_queries, weights = _array(job, _EXP_QUERIES, (steps, rows, dim)), _array(job, _WEIGHTS, (steps, rows, keys))
+        job = carray(address, (_AT.length,), np.int64)
+        rows, keys, dim, value_dim, steps = (
+            job[_AT.rows],
+            job[_AT.keys],
+            job[_AT.dim],
+            job[_AT.value_dim],
+            job[_AT.steps],
+        )
+        exps, v = _array(job, _AT.exps, (rows, keys, dim)), _array(job, _AT.v, (dim,))
+        exp_queries, weights = (
+            _array(job, _AT.exp_queries, (steps, rows, dim)),
+            _array(job, _AT.weights, (steps, rows, keys)),
+        )
         grad_scores, grad_out = (
-            _array(job, _GRAD_SCORES, (steps, rows, keys)),
-            _array(job, _GRAD_OUT, (steps, rows, value_dim)),
+            _array(job, _AT.grad_scores, (steps, rows, keys)),
+            _array(job, _AT.grad_out, (steps, rows, value_dim)),
         )
         grad_keys, grad_values = (
-            _array(job, _GRAD_KEYS, (rows, keys, dim)),
-            _array(job, _GRAD_VALUES, (rows, keys, value_dim)),
+            _array(job, _AT.grad_keys, (rows, keys, dim)),
+            _array(job, _AT.grad_values, (rows, keys, value_dim)),
         )
-        grad_v, lengths = _array(job, _GRAD_V, (rows, dim)), carray(as_address(job[_LENGTHS]), (rows,), np.int64)
-        row = fetch_and_increment(job, _COUNTER)
+        grad_v, lengths = _array(job, _AT.grad_v, (rows, dim)), array_at(job, _AT.lengths, (rows,), np.int64)
+        row = fetch_and_increment(job, COUNTER)
         while row < rows:
             length, target = lengths[row], grad_v[row]
             for t in range(steps):
@@ -312,7 +323,7 @@ def _make_memory_gradients(dtype, stamp):
                     target[d] += total
             for j in range(length):
                 _scale(grad_keys[row, j], v)
-            row = fetch_and_increment(job, _COUNTER)
+            row = fetch_and_increment(job, COUNTER)
 
     return tasks
 

@@ -17,6 +17,7 @@ from collections import namedtuple
 import numpy as np
 
 from regard.native.additive.cpu.forward import is_direct, normalize_v, round_up_to_lanes, score_tile
+from regard.native.additive.cpu.jobs import gradient_arrays, next_task, open_job
 from regard.native.additive.cpu.loops import (
     KEYS,
     ROWS,
@@ -30,7 +31,6 @@ from regard.native.additive.cpu.loops import (
 )
 from regard.native.additive.cpu.rules import add_bias_gradients, finish_scores, key_ranges, tile_columns
 from regard.native.compile import jit, jit_inline, jit_worker
-from regard.native.jobs import gradient_arrays, next_task, open_job
 
 # numba supports only named tuples of collections.
 TileTables = namedtuple("TileTables", "keys values exp_keys exp_keys_t values_t is_filled grad_keys grad_values")

@@ -13,7 +13,6 @@ the query rows.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +20,10 @@ from torch import Tensor
 
 from regard.native.additive.cpu.backward import backward_tasks
 from regard.native.additive.cpu.forward import forward_tasks
+from regard.native.additive.cpu.jobs import AdditiveJob
 from regard.native.additive.cpu.loops import ROWS, constants
 from regard.native.additive.cpu.steps import backward_steps, forward_steps
-from regard.native.jobs import pack_job
+from regard.native.jobs import pack
 from regard.native.threads import run_on_threads
 from regard.ops.additive import is_step
 
@@ -59,9 +59,10 @@ def forward(
     has_exps = exps is not None and is_step(query, keys)
     arrays = [_as_contiguous(x, dtype) for x in (query, exps if has_exps else keys, values, v)]
     rules, strides = _flatten_rules(dtype, first, last, allowed, bias, diagonals)
-    arguments = *arrays, _CONSTANTS[dtype], *rules, out, lse
+    inputs = *arrays, _CONSTANTS[dtype], *rules, out, lse
     sizes = *query.shape, *keys.shape[1:3], values.shape[3], v.shape[0]
-    _run(tasks(dtype), sizes, threads, parts, False, has_exps, arguments, strides)
+    job = AdditiveJob(0, parts, *sizes, threads, has_exps, strides, *inputs)  # pyrefly: ignore
+    run_on_threads(tasks(dtype), pack(job).ctypes.data, threads)
     return out.to(query.dtype), lse
 
 
@@ -103,10 +104,12 @@ def backward(
     rules, strides = _flatten_rules(dtype, first, last, allowed, bias, diagonals)
     grad_, out_, lse_ = (_as_contiguous(x, dtype) for x in (grad_out, out, lse))
     sums = grad_query, grad_keys, grad_values, grad_v, grad_bias, grad_diagonals
+    # In order, thread t takes every `threads`-th task, so that the sums in its slot are the same in each run.
     in_order = grad_bias.shape[0] > 1 or grad_diagonals.shape[0] > 1
-    arguments = *arrays, _CONSTANTS[dtype], *rules, out_, lse_, grad_, *sums
+    inputs = *arrays, _CONSTANTS[dtype], *rules, out_, lse_, grad_, *sums
     sizes = *query.shape, *keys.shape[1:3], values.shape[3], v.shape[0]
-    _run(tasks(dtype), sizes, threads, parts, in_order, has_exps, arguments, strides)
+    job = AdditiveJob(threads if in_order else 0, parts, *sizes, threads, has_exps, strides, *inputs)  # pyrefly: ignore
+    run_on_threads(tasks(dtype), pack(job).ctypes.data, threads)
     grad_v = grad_v.sum((0, 1))
     inputs = query, keys, values, v, bias, diagonals
     gradients = (
@@ -176,21 +179,3 @@ def _num_threads_and_parts(query: Tensor, keys: Tensor, values: Tensor) -> tuple
     blocks = -(-num_queries // ROWS)
     parts = min(blocks, -(-2 * threads // pairs))
     return min(threads, pairs * parts), parts
-
-
-def _run(
-    function: Any,
-    sizes: tuple[int, ...],
-    threads: int,
-    parts: int,
-    in_order: bool,
-    has_exps: bool,
-    arrays: Sequence[Tensor | None],
-    strides: Sequence[int],
-) -> None:
-    """Run all tasks on `threads` threads, including this one.
-
-    in_order: thread t takes every `threads`-th task, so that the sums in its slot are the same in each run.
-    """
-    job = pack_job((threads if in_order else 0, parts, *sizes, threads, has_exps), arrays, strides)
-    run_on_threads(function, job.ctypes.data, threads)

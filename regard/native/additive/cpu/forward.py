@@ -13,6 +13,7 @@ import math
 
 import numpy as np
 
+from regard.native.additive.cpu.jobs import input_arrays, next_task, open_job, output_arrays
 from regard.native.additive.cpu.loops import (
     KEYS,
     LANES,
@@ -28,7 +29,6 @@ from regard.native.additive.cpu.loops import (
 )
 from regard.native.additive.cpu.rules import finish_scores, key_ranges, tile_columns
 from regard.native.compile import jit, jit_inline, jit_worker
-from regard.native.jobs import input_arrays, next_task, open_job, output_arrays
 
 
 @jit

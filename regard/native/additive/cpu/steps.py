@@ -14,6 +14,14 @@ from collections import namedtuple
 import numpy as np
 
 from regard.native.additive.cpu.forward import normalize_v
+from regard.native.additive.cpu.jobs import (
+    gradient_arrays,
+    has_exp_keys,
+    input_arrays,
+    next_task,
+    open_job,
+    output_arrays,
+)
 from regard.native.additive.cpu.loops import (
     KEYS,
     direct_scores,
@@ -26,7 +34,6 @@ from regard.native.additive.cpu.loops import (
 )
 from regard.native.additive.cpu.rules import add_bias_gradients, finish_scores, key_ranges
 from regard.native.compile import jit, jit_inline, jit_worker
-from regard.native.jobs import gradient_arrays, has_exp_keys, input_arrays, next_task, open_job, output_arrays
 
 
 @jit

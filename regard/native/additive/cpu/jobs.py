@@ -1,0 +1,135 @@
+"""The job of the loops of additive attention on a CPU, and views of its arrays in compiled code."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import carray
+
+from regard.native.additive.cpu.rules import BackwardInputs, Gradients, Rules
+from regard.native.compile import jit_inline
+from regard.native.jobs import Flat, Numbers17, array_at, fetch_and_increment, offsets
+
+
+class AdditiveJob(NamedTuple):
+    """A forward or backward pass; the sizes and arrays of `regard.ops.additive`, contiguous, masks and biases flat."""
+
+    step: int
+    """Number of threads if each takes every step-th task, else 0."""
+    parts: int
+    batch: int
+    heads: int
+    queries: int
+    dim: int
+    key_heads: int
+    num_keys: int
+    value_dim: int
+    v_heads: int
+    slots: int
+    """Number of arrays for gradients of biases."""
+    has_exps: int
+    strides: Numbers17
+    """Three of first, last and diagonals, four of allowed and bias; in their order below."""
+    query: Flat
+    keys: Flat
+    values: Flat
+    v: Flat
+    const: Flat
+    first: Flat
+    last: Flat
+    allowed: Flat
+    bias: Flat
+    diagonals: Flat
+    out: Flat
+    lse: Flat
+    grad: Flat = None
+    grad_query: Flat = None
+    grad_keys: Flat = None
+    grad_values: Flat = None
+    grad_v: Flat = None
+    grad_bias: Flat = None
+    grad_diagonals: Flat = None
+    slot: int = 0
+    """Counts the threads."""
+
+
+AT = offsets(AdditiveJob)
+
+
+@jit_inline
+def open_job(address):
+    """Return the job's table, this thread's slot, and its first task."""
+    job = carray(address, (AT.length,), np.int64)
+    slot = fetch_and_increment(job, AT.slot)
+    return job, slot, slot if job[AT.step] > 0 else fetch_and_increment(job, AT.counter)
+
+
+@jit_inline
+def next_task(job, task):
+    """Return the next task: at a fixed stride per thread if in order, else from the shared counter."""
+    return task + job[AT.step] if job[AT.step] > 0 else fetch_and_increment(job, AT.counter)
+
+
+@jit_inline
+def has_exp_keys(job):
+    """Return True if the key array holds e^{2 keys}."""
+    return job[AT.has_exps] > 0
+
+
+@jit_inline
+def _flat(job, at, dtype):
+    return array_at(job, at, (job[at + 1],), dtype)
+
+
+@jit_inline
+def input_arrays(job, dtype):
+    """Return query, keys, values, v, rules, constants, and the number of parts of the rows of a key head."""
+    batch, heads, queries, dim = job[AT.batch], job[AT.heads], job[AT.queries], job[AT.dim]
+    key_heads, num_keys, value_dim = job[AT.key_heads], job[AT.num_keys], job[AT.value_dim]
+    s = job[AT.strides :]
+    rules = Rules(
+        _flat(job, AT.first, np.int64), (s[0], s[1], s[2]), _flat(job, AT.last, np.int64), (s[3], s[4], s[5]),
+        _flat(job, AT.allowed, np.bool_), (s[6], s[7], s[8], s[9]),
+        _flat(job, AT.bias, dtype), (s[10], s[11], s[12], s[13]),
+        _flat(job, AT.diagonals, dtype), (s[14], s[15], s[16]), queries,
+    )  # fmt: skip
+    return (
+        array_at(job, AT.query, (batch, heads, queries, dim), dtype),
+        array_at(job, AT.keys, (batch, key_heads, num_keys, dim), dtype),
+        array_at(job, AT.values, (batch, key_heads, num_keys, value_dim), dtype),
+        array_at(job, AT.v, (job[AT.v_heads], dim), dtype),
+        rules,
+        _flat(job, AT.const, dtype),
+        job[AT.parts],
+    )
+
+
+@jit_inline
+def output_arrays(job, dtype):
+    """Return out and lse."""
+    rows = job[AT.batch], job[AT.heads], job[AT.queries]
+    return (
+        array_at(job, AT.out, (rows[0], rows[1], rows[2], job[AT.value_dim]), dtype),
+        array_at(job, AT.lse, rows, dtype),
+    )
+
+
+@jit_inline
+def gradient_arrays(job, dtype):
+    """Return the inputs of the backward pass, the gradients to write, the rules, and the number of parts."""
+    query, keys, values, v, rules, const, parts = input_arrays(job, dtype)
+    out, lse = output_arrays(job, dtype)
+    grad = array_at(job, AT.grad, out.shape, dtype)
+    slots = job[AT.slots]
+    is_absent = job[AT.grad_values_size] == 0
+    grad_values = (
+        (0, 0, 0, 0, 0) if is_absent else (parts, values.shape[0], values.shape[1], values.shape[2], values.shape[3])
+    )
+    grads = Gradients(
+        array_at(job, AT.grad_query, query.shape, dtype),
+        array_at(job, AT.grad_keys, (parts, keys.shape[0], keys.shape[1], keys.shape[2], keys.shape[3]), dtype),
+        array_at(job, AT.grad_values, grad_values, dtype),
+        array_at(job, AT.grad_v, (parts, query.shape[0], query.shape[1], query.shape[3]), dtype),
+        array_at(job, AT.grad_bias, (slots, job[AT.grad_bias_size] // slots), dtype),
+        array_at(job, AT.grad_diagonals, (slots, job[AT.grad_diagonals_size] // slots), dtype),
+    )
+    return BackwardInputs(query, keys, values, v, grad, out, lse, const), grads, rules, parts

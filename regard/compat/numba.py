@@ -6,11 +6,14 @@ numba documents neither how a function's cache is keyed and stored nor how an in
 from collections.abc import Callable
 from typing import Any
 
+from numba import njit
 from numba.core import cgutils, sigutils
 from numba.core.caching import FunctionCache as FunctionCache
 from numba.core.caching import IndexDataCacheFile as IndexDataCacheFile
 from numba.core.caching import NullCache as NullCache
 from numba.core.ccallback import CFunc as CFunc
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.dispatcher import Dispatcher as Dispatcher
 from numba.core.serialize import dumps as dumps
 
@@ -22,9 +25,45 @@ def declare_function(module: Any, signature: Any, name: str) -> Any:
     return cgutils.get_or_insert_function(module, signature, name)
 
 
+class _EntryLibrary(JITCodeLibrary):
+    """Machine code whose callees are its own.
+
+    numba links the code of all callees into a function, as weak symbols. The dynamic linker resolves these to the first
+    definition in the process: to callees that were compiled on their own, in the process that compiles, and to those of
+    whichever function was loaded first, in others. As each copy was optimized in its own context, last bits depended on
+    that. Internal symbols are resolved within the function.
+    """
+
+    def _finalize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage.name == "linkonce_odr":
+                function.linkage = "internal"
+        super()._finalize_final_module()
+
+
+class _EntryCompiler(Compiler):
+    """numba's compiler, for functions that no other compiled function calls."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        library = self.state.targetctx.codegen().create_library("regard_entry")
+        library.__class__ = _EntryLibrary
+        library.enable_object_caching()
+        self.state.library = library  # numba makes one only if there is none
+
+
+def build_function(function: Callable, options: dict[str, Any]) -> Any:
+    """Return a function that is compiled at its first call from Python, with copies of all its callees."""
+    return njit(pipeline_class=_EntryCompiler, **options)(function)
+
+
 def build_c_function(function: Callable, signature: Any, options: dict[str, Any]) -> CFunc:
-    """Return a C function, not compiled yet: `numba.cfunc` compiles at once, before a cache can be attached."""
-    return CFunc(function, sigutils.normalize_signature(signature), locals={}, options=options)
+    """Return a C function with copies of all its callees, not compiled yet.
+
+    `numba.cfunc` compiles at once, before a cache can be attached.
+    """
+    signature = sigutils.normalize_signature(signature)
+    return CFunc(function, signature, locals={}, options=options, pipeline_class=_EntryCompiler)
 
 
 def set_cache(compiled: Any, cache: FunctionCache | NullCache) -> None:

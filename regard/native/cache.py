@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from numba import config, njit
+from numba import config
 
 from regard.compat.numba import (
     CFunc,
@@ -31,6 +31,7 @@ from regard.compat.numba import (
     IndexDataCacheFile,
     NullCache,
     build_c_function,
+    build_function,
     cache_of,
     dumps,
     set_cache,
@@ -49,7 +50,7 @@ _NAME_DIGITS = 12
 
 def compile_cached(function: Callable, *, stamp: str, **options: Any) -> Any:
     """Return a function compiled and cached at its first call; `stamp` is a digest of the code of all callees."""
-    compiled = njit(**options)(function)
+    compiled = build_function(function, options)
     _attach_cache(compiled, function, stamp)
     return compiled
 

@@ -16,7 +16,7 @@ import functools
 import struct
 from collections import namedtuple
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 from numba import carray, types
@@ -38,8 +38,8 @@ Numbers17 = Annotated[Sequence[int], 17]
 """Seventeen numbers."""
 
 
-def offsets(job: type[NamedTuple]) -> Any:
-    """Return the index of each field in the table, by name; compiled code reads the result as constants."""
+def offsets(job: Any) -> Any:
+    """Return the index of each field of a job in its table, by name; compiled code reads the result as constants."""
     indices, length = {"counter": COUNTER}, 1
     for name, added in _fields(job):
         indices[name] = length
@@ -47,10 +47,11 @@ def offsets(job: type[NamedTuple]) -> Any:
             indices[f"{name}_{added}"] = length + 1
         length += added if isinstance(added, int) else 2 if added else 1
     indices["length"] = length
-    return namedtuple("Offsets", indices)(**indices)  # numba supports named tuples of collections alone
+    # numba supports named tuples of collections alone.
+    return namedtuple("Offsets", indices)(**indices)  # pyrefly: ignore[bad-class-definition]
 
 
-def pack(job: NamedTuple) -> np.ndarray:
+def pack(job: tuple) -> np.ndarray:
     """Return the table of a job, whose tensors must outlive it."""
     words = [0]
     for value, (_, added) in zip(job, _fields(type(job)), strict=True):
@@ -68,7 +69,7 @@ def pack(job: NamedTuple) -> np.ndarray:
 
 
 @functools.cache
-def _fields(job: type[NamedTuple]) -> tuple[tuple[str, str | int], ...]:
+def _fields(job: Any) -> tuple[tuple[str, str | int], ...]:
     """Return the name of each field, and the name of the number after its address, or the count of its numbers."""
     hints = get_type_hints(job, include_extras=True)
     return tuple((name, getattr(hints[name], "__metadata__", ("",))[0]) for name in job._fields)

@@ -61,7 +61,7 @@ def forward(
     rules, strides = _flatten_rules(dtype, first, last, allowed, bias, diagonals)
     inputs = *arrays, _CONSTANTS[dtype], *rules, out, lse
     sizes = *query.shape, *keys.shape[1:3], values.shape[3], v.shape[0]
-    job = AdditiveJob(0, parts, *sizes, threads, has_exps, strides, *inputs)  # pyrefly: ignore
+    job = AdditiveJob(0, parts, *sizes, threads, has_exps, strides, *inputs)  # pyrefly: ignore[bad-argument-count, bad-argument-type]
     run_on_threads(tasks(dtype), pack(job).ctypes.data, threads)
     return out.to(query.dtype), lse
 
@@ -108,7 +108,7 @@ def backward(
     in_order = grad_bias.shape[0] > 1 or grad_diagonals.shape[0] > 1
     inputs = *arrays, _CONSTANTS[dtype], *rules, out_, lse_, grad_, *sums
     sizes = *query.shape, *keys.shape[1:3], values.shape[3], v.shape[0]
-    job = AdditiveJob(threads if in_order else 0, parts, *sizes, threads, has_exps, strides, *inputs)  # pyrefly: ignore
+    job = AdditiveJob(threads if in_order else 0, parts, *sizes, threads, has_exps, strides, *inputs)  # pyrefly: ignore[bad-argument-count, bad-argument-type]
     run_on_threads(tasks(dtype), pack(job).ctypes.data, threads)
     grad_v = grad_v.sum((0, 1))
     inputs = query, keys, values, v, bias, diagonals

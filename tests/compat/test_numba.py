@@ -67,3 +67,26 @@ def test_the_file_cache_has_the_members_that_the_package_uses(tmp_path, monkeypa
     assert cache._impl.filename_base
     assert issubclass(compat.IndexDataCacheFile, object)
     assert isinstance(compat.dumps((1, "a")), bytes)
+
+
+def test_entry_points_have_copies_of_their_callees():
+    @numba.njit
+    def callee(x):
+        return x + 1.5
+
+    def entry(x):
+        return callee(x)
+
+    compiled = compat.build_c_function(entry, types.float64(types.float64), {"forceinline": False})
+    compiled.compile()
+    linkages = {
+        function.name: function.linkage.name
+        for function in compiled._library._final_module.functions
+        if not function.is_declaration
+    }
+    assert any("entry" in name for name in linkages)
+    # Weak symbols ("linkonce_odr") would be resolved to the first definition in the process.
+    assert set(linkages.values()) <= {"external", "internal"}
+    assert all(("entry" in name) == (linkage == "external") for name, linkage in linkages.items())
+    assert compiled.ctypes(2.0) == 3.5
+    assert compat.build_function(entry, {})(2.0) == 3.5

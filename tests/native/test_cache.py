@@ -102,3 +102,29 @@ def test_disabled_jit_raises() -> None:
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert "UserError: NUMBA_DISABLE_JIT is set" in process.stderr
+
+
+READ = """
+import hashlib
+import torch
+from regard.ops.additive import additive_read
+
+torch.manual_seed(0)
+inputs = [torch.randn(3, 1, *shape, requires_grad=True) for shape in ((1, 30), (53, 30), (53, 23))]
+v = torch.randn(1, 30, requires_grad=True)
+out, lse = additive_read(*inputs, v, bias=torch.randn(3, 1, 1, 53))
+results = [out, lse, *torch.autograd.grad(out.sin().sum(), (*inputs, v))]
+print(hashlib.sha256(b"".join(x.detach().numpy().tobytes() for x in results)).hexdigest())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_process_that_compiles_computes_the_bits_of_those_that_load(tmp_path):
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    results = [
+        subprocess.run([sys.executable, "-c", READ], env=environment, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert len(results[0]) == 65
+    assert results[0] == results[1]

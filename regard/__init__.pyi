@@ -39,9 +39,15 @@ from regard.attention.scores import RandomFeatures as RandomFeatures
 from regard.attention.scores import ScaledDot as ScaledDot
 from regard.attention.scores import Score as Score
 from regard.attention.scores import SoftCap as SoftCap
+from regard.layers.feedforward import FeedForward as FeedForward
+from regard.layers.feedforward import GatedFeedForward as GatedFeedForward
 from regard.layers.multihead import MultiHead as MultiHead
+from regard.layers.norms import RMSNorm as RMSNorm
 from regard.layers.pool import AttentionPooling as AttentionPooling
+from regard.layers.positions.base import AlibiPositions as AlibiPositions
+from regard.layers.positions.base import NoPositions as NoPositions
 from regard.layers.positions.base import PositionalEncoding as PositionalEncoding
+from regard.layers.positions.base import RelativePositions as RelativePositions
 from regard.layers.positions.grid import GridPositions as GridPositions
 from regard.layers.positions.learned import Learned as Learned
 from regard.layers.positions.rotary import Rotary as Rotary
@@ -51,6 +57,9 @@ from regard.look.capture import Capture as Capture
 from regard.look.record import record as record
 from regard.look.recording import Recording as Recording
 from regard.models.cores.core import Core as Core
+from regard.models.cores.recurrent import Recurrent as Recurrent
+from regard.models.cores.self_attentive import SelfAttentive as SelfAttentive
+from regard.models.cores.transformer import Transformer as Transformer
 from regard.models.model import Model as Model
 from regard.models.readers.images import ImageReader as ImageReader
 from regard.models.readers.reader import Reader as Reader

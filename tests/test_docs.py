@@ -32,6 +32,12 @@ def test_readme_code_runs() -> None:
     assert {"out", "weights", "probabilities"} <= set(names)
 
 
+def test_example_of_a_model_is_one_import_and_at_most_ten_lines() -> None:
+    (block,) = [block for block in code_of_readme() if "Model(" in block]
+    assert len(block.splitlines()) <= 10
+    assert len(re.findall(r"^(?:from|import) regard", block, re.MULTILINE)) == 1
+
+
 def test_cited_papers_are_in_the_bibliography() -> None:
     known = set(re.findall(r"^@\w+\{(\w+),", text_of(ROOT / "docs" / "bibliography.bib"), re.MULTILINE))
     pages = [*PAGES, *(ROOT / "regard").rglob("*.py")]

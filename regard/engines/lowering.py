@@ -47,14 +47,14 @@ from regard.layers.positions.rotary import Rotary
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.read import Read
 from regard.layers.residual import Residual
-from regard.models.cores.transformer import TransformerCore
+from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.tokens import TokenWriter
 
 KNOWN: frozenset[type] = frozenset(
     {
-        Model, TokenReader, TokenWriter, nn.Embedding, TransformerCore, nn.ModuleList, EncoderBlock,
+        Model, TokenReader, TokenWriter, nn.Embedding, Transformer, nn.ModuleList, EncoderBlock,
         DecoderBlock, Sinusoidal, Learned, Rotary, AlibiPositions, RelativePositions, NoPositions, Residual, Dropout,
         nn.LayerNorm, nn.RMSNorm, RMSNorm, nn.Identity, FeedForward, GatedFeedForward, Linear,
         nn.Linear, MultiHead, Read, Dot, ScaledDot, Soft, Alibi, RelativeBias,

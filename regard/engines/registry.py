@@ -12,7 +12,7 @@ from regard.engines.lowering import UnsupportedModelError, lower
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.layers.forms import TextForm
-from regard.models.cores.transformer import TransformerCore
+from regard.models.cores.transformer import Transformer
 from regard.ops.dispatch import absence
 
 _REFERENCE, _FASTEST = "torch", "compiled"
@@ -79,7 +79,7 @@ def prefers_compiled(model: Any) -> bool:
 def _is_usual(model: Any) -> bool:
     """Return True for models of a kind that the compiled engine usually supports, on a CPU."""
     core = getattr(model, "core", None)
-    return isinstance(core, TransformerCore) and all(weight.device.type == "cpu" for weight in core.parameters())
+    return isinstance(core, Transformer) and all(weight.device.type == "cpu" for weight in core.parameters())
 
 
 def recompile_reason() -> str | None:

@@ -22,9 +22,9 @@ from regard.models.config import (
     TransformerConfig,
 )
 from regard.models.cores.core import Core
-from regard.models.cores.recurrent import RecurrentCore
-from regard.models.cores.self_attentive import SelfAttentiveCore
-from regard.models.cores.transformer import TransformerCore
+from regard.models.cores.recurrent import Recurrent
+from regard.models.cores.self_attentive import SelfAttentive
+from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.models.readers.reader import Reader
 from regard.models.readers.tokens import TokenReader, embedding_table
@@ -36,9 +36,9 @@ from regard.models.writers.tracks import TrackWriter
 from regard.models.writers.vector import VectorWriter
 
 CORES: dict[type, Callable[..., Core]] = {
-    TransformerConfig: TransformerCore,
-    RecurrentConfig: RecurrentCore,
-    SelfAttentiveConfig: SelfAttentiveCore,
+    TransformerConfig: Transformer,
+    RecurrentConfig: Recurrent,
+    SelfAttentiveConfig: SelfAttentive,
 }
 """The core of each config."""
 

@@ -306,8 +306,8 @@ def test_conversion_does_not_follow_changes_of_the_weights() -> None:
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "recurrent": (RecurrentConfig(width=8, hidden=8), "its core is a RecurrentCore"),
-    "self-attentive": (SelfAttentiveConfig(width=8, hidden=8), "its core is a SelfAttentiveCore"),
+    "recurrent": (RecurrentConfig(width=8, hidden=8), "its core is a Recurrent"),
+    "self-attentive": (SelfAttentiveConfig(width=8, hidden=8), "its core is a SelfAttentive"),
     "window": (dataclasses.replace(SMALL, window=4), "a window of 4 targets"),
     "cosine": (dataclasses.replace(SMALL, score="cosine"), "core.encoder.0.attention.read.score is a Cosine"),
     "additive": (dataclasses.replace(SMALL, score="additive"), "read.score is a BareAdditive"),

@@ -9,9 +9,9 @@ from regard.layers.pool import AttentionPooling
 from regard.layers.read import KINDS, Read, Role
 from regard.look.record import record
 from regard.models.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
-from regard.models.cores.recurrent import RecurrentCore
-from regard.models.cores.self_attentive import SelfAttentiveCore
-from regard.models.cores.transformer import TransformerCore
+from regard.models.cores.recurrent import Recurrent
+from regard.models.cores.self_attentive import SelfAttentive
+from regard.models.cores.transformer import Transformer
 
 SIZES = {"width": 8, "layers": 2}
 TRANSFORMER = TransformerConfig(**SIZES, heads=2, feedforward=8)
@@ -30,15 +30,15 @@ def chain(layer: int, axis: str, direction: str = "") -> Role:
 
 START = "initial state and decoder input"
 MODELS = {
-    "texts": lambda: TransformerCore(TRANSFORMER),
-    "sets": lambda: TransformerCore(TRANSFORMER, in_order=False),
-    "induced": lambda: TransformerCore(INDUCED, decodes=False),
-    "language": lambda: TransformerCore(TRANSFORMER, encodes=False),
-    "recurrent": lambda: RecurrentCore(RECURRENT),
-    "recurrent sets": lambda: RecurrentCore(RECURRENT, in_order=False),
-    "self-attentive": lambda: SelfAttentiveCore(SELF_ATTENTIVE),
-    "self-attentive sets": lambda: SelfAttentiveCore(SELF_ATTENTIVE, in_order=False),
-    "self-attentive language": lambda: SelfAttentiveCore(SELF_ATTENTIVE, encodes=False),
+    "texts": lambda: Transformer(TRANSFORMER),
+    "sets": lambda: Transformer(TRANSFORMER, in_order=False),
+    "induced": lambda: Transformer(INDUCED, decodes=False),
+    "language": lambda: Transformer(TRANSFORMER, encodes=False),
+    "recurrent": lambda: Recurrent(RECURRENT),
+    "recurrent sets": lambda: Recurrent(RECURRENT, in_order=False),
+    "self-attentive": lambda: SelfAttentive(SELF_ATTENTIVE),
+    "self-attentive sets": lambda: SelfAttentive(SELF_ATTENTIVE, in_order=False),
+    "self-attentive language": lambda: SelfAttentive(SELF_ATTENTIVE, encodes=False),
     "pool": lambda: AttentionPooling(8, num_heads=2),
 }
 ROLES = {

@@ -11,7 +11,7 @@ from regard.attention.masks import Padded, Unpadded
 from regard.layers.recurrent.cells import GRUCell
 from regard.look.hooks import record_weights
 from regard.models.config import RecurrentConfig
-from regard.models.cores.recurrent import RecurrentCore
+from regard.models.cores.recurrent import Recurrent
 from regard.ops.additive import MAX_EXP_INPUT
 from regard.ops.dispatch import find
 
@@ -19,9 +19,9 @@ WIDTH, HIDDEN, STEPS, TIME, LENGTHS = 3, 10, 5, 7, (4, 7, 0, 1)
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-6}
 
 
-def make_core(**config) -> RecurrentCore:
+def make_core(**config) -> Recurrent:
     sizes = {"width": WIDTH, "hidden": HIDDEN, "attention_hidden": 11, "cell": "gru", "attention": "additive"}
-    core = RecurrentCore(RecurrentConfig(**sizes | config))
+    core = Recurrent(RecurrentConfig(**sizes | config))
     for parameter in core.parameters():  # biases too, which start at zero
         nn.init.normal_(parameter, std=0.4)
     return core
@@ -114,25 +114,25 @@ class Halving(GRUCell):
         return tuple(part / 2 for part in super().forward(projected, state, context=context))
 
 
-def _with_another_cell(core: RecurrentCore) -> None:
+def _with_another_cell(core: Recurrent) -> None:
     core.cells[0].__class__ = Halving
 
 
-def _with_another_choice(core: RecurrentCore) -> None:
+def _with_another_choice(core: Recurrent) -> None:
     core.read.choose = Sparse()
 
 
-def _with_another_forward(core: RecurrentCore) -> None:
+def _with_another_forward(core: Recurrent) -> None:
     cell = core.cells[0]
     forward = cell.forward
     cell.forward = lambda projected, state, context=None: (forward(projected, state, context=context)[0] / 2,)
 
 
-def _with_another_kernel(core: RecurrentCore) -> None:
+def _with_another_kernel(core: Recurrent) -> None:
     core.read.kernel = "reference"
 
 
-def _with_a_parametrized_weight(core: RecurrentCore) -> None:
+def _with_a_parametrized_weight(core: Recurrent) -> None:
     nn.utils.parametrizations.weight_norm(core.cells[0], "state_weight")
 
 

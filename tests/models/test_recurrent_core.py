@@ -13,7 +13,7 @@ from regard.attention.scores.base import ScoreSizes
 from regard.layers.read import Read
 from regard.models.config import STATE_SCORES, RecurrentConfig
 from regard.models.cores.parts import create_score
-from regard.models.cores.recurrent import RecurrentCore
+from regard.models.cores.recurrent import Recurrent
 from regard.settings.tree import to_plain
 from tests.helpers import close
 
@@ -29,9 +29,9 @@ every_depth = pytest.mark.parametrize(
 )
 
 
-def make_core(**config) -> RecurrentCore:
+def make_core(**config) -> Recurrent:
     config = RecurrentConfig(**{"width": WIDTH, "hidden": HIDDEN, "attention_hidden": 11} | config)
-    core = RecurrentCore(config, dropout=0.5).double().eval()
+    core = Recurrent(config, dropout=0.5).double().eval()
     for parameter in core.parameters():  # biases too, which start at zero
         nn.init.normal_(parameter, std=0.5)
     return core
@@ -45,7 +45,7 @@ def make_targets() -> Tensor:
     return torch.randn(len(LENGTHS), STEPS, WIDTH, dtype=torch.float64)
 
 
-def record_weights(core: RecurrentCore) -> list[Tensor]:
+def record_weights(core: Recurrent) -> list[Tensor]:
     """Return a list to which every later read appends its weights."""
     recorded: list[Tensor] = []
 
@@ -268,7 +268,7 @@ def test_gradients_are_right(cell, attention):
 
 
 class _FromStart(nn.Module):
-    def __init__(self, core: RecurrentCore):
+    def __init__(self, core: Recurrent):
         super().__init__()
         self.core = core
 
@@ -330,7 +330,7 @@ def test_unknown_name_raises(field):
     config = RecurrentConfig()
     object.__setattr__(config, field, "hard")  # bypasses the type checks of the tests
     with pytest.raises(ValueError, match=rf"{field} must be one of [\w-]+, .*got 'hard'"):
-        RecurrentCore(config)
+        Recurrent(config)
 
 
 def test_cosine_attention_learns_its_scale():
@@ -380,8 +380,8 @@ def test_scores_of_the_table_are_created(name):
 
 def test_own_score_takes_the_place_of_that_of_the_config():
     config = RecurrentConfig(width=6, hidden=8, attention="additive")
-    core = RecurrentCore(config, score=SoftCap(Cosine(), 3.0))
+    core = Recurrent(config, score=SoftCap(Cosine(), 3.0))
     assert isinstance(core.read.score, SoftCap)
     assert core.read.choose.log_beta is not None  # cosines learn a factor, capped or not
     with pytest.raises(ValueError, match="`score` must be None for a core without"):
-        RecurrentCore(config, decodes=False, score=Dot())
+        Recurrent(config, decodes=False, score=Dot())

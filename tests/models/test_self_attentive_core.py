@@ -8,16 +8,16 @@ from regard.attention.masks import Padded
 from regard.look.hooks import record_weights
 from regard.models.build import build_core
 from regard.models.config import CORES, SelfAttentiveConfig, TransformerConfig
-from regard.models.cores.self_attentive import SelfAttentiveCore
+from regard.models.cores.self_attentive import SelfAttentive
 from tests.helpers import close
 
 SIZES = {"width": 3, "hidden": 10, "attention_hidden": 11, "self_attention_hidden": 5}
 every_cell = pytest.mark.parametrize("cell", ["rnn", "lstm"])
 
 
-def make_core(*, encodes: bool = True, **config) -> SelfAttentiveCore:
+def make_core(*, encodes: bool = True, **config) -> SelfAttentive:
     core = build_core(SelfAttentiveConfig(**SIZES | config), encodes=encodes).double().eval()
-    assert isinstance(core, SelfAttentiveCore)
+    assert isinstance(core, SelfAttentive)
     for parameter in core.parameters():  # biases too
         nn.init.normal_(parameter, std=0.5)
     return core

@@ -16,14 +16,14 @@ from regard.models.config import (
     TransformerConfig,
     paper_base,
 )
-from regard.models.cores.transformer import TransformerCore
+from regard.models.cores.transformer import Transformer
 from regard.settings.tree import to_plain
 from tests.helpers import close
 
 POSITIONS = {kind.name: kind for kind in get_args(PositionsConfig)}
 
 
-def to_torch(core: TransformerCore, config: TransformerConfig) -> nn.Transformer:
+def to_torch(core: Transformer, config: TransformerConfig) -> nn.Transformer:
     """Return torch's Transformer with the weights of `core`."""
     layer = nn.TransformerEncoderLayer(
         config.width, config.heads, config.feedforward, 0.0, config.activation,
@@ -65,7 +65,7 @@ def test_transformer_equals_that_of_torch(norm, activation):
         layers=2, decoder_layers=3, width=12, heads=3, feedforward=17, norm_order=norm, activation=activation,
         positions=NoPositionsConfig(),
     )  # fmt: skip
-    core = TransformerCore(config).double().eval()
+    core = Transformer(config).double().eval()
     _randomize(core)
     torch_model = to_torch(core, config)
     if norm == "post":  # torch normalizes a post-norm stack once more at its end; ours, as the paper's, does not
@@ -82,19 +82,19 @@ def test_transformer_equals_that_of_torch(norm, activation):
     close(core(targets, core.start(Padded(source, lengths))), expected)
 
 
-def _same_norms(torch_model: nn.Transformer, core: TransformerCore) -> None:
+def _same_norms(torch_model: nn.Transformer, core: Transformer) -> None:
     torch_model.encoder.norm.load_state_dict(core.encoder_norm.state_dict())
     torch_model.decoder.norm.load_state_dict(core.decoder_norm.state_dict())
 
 
-def _randomize(core: TransformerCore) -> None:
+def _randomize(core: Transformer) -> None:
     with torch.no_grad():
         for parameter in core.parameters():
             parameter.add_(torch.randn_like(parameter) / 10)
 
 
 def test_encoder_without_positions_is_equivariant():
-    core = TransformerCore(TransformerConfig(layers=2, width=12, heads=3, positions=NoPositionsConfig())).double()
+    core = Transformer(TransformerConfig(layers=2, width=12, heads=3, positions=NoPositionsConfig())).double()
     source, targets = torch.randn(1, 7, 12).double(), torch.randn(1, 5, 12).double()
     shuffled = source[:, torch.randperm(7)]
     lengths = torch.tensor([7])
@@ -103,7 +103,7 @@ def test_encoder_without_positions_is_equivariant():
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "alibi", "relative"])
 def test_positions_break_equivariance(positions):
-    core = TransformerCore(TransformerConfig(layers=2, width=12, heads=3, positions=POSITIONS[positions]())).double()
+    core = Transformer(TransformerConfig(layers=2, width=12, heads=3, positions=POSITIONS[positions]())).double()
     _randomize(core)  # relative positions start at zero
     source, targets = torch.randn(1, 7, 12).double(), torch.randn(1, 5, 12).double()
     lengths = torch.tensor([7])
@@ -112,7 +112,7 @@ def test_positions_break_equivariance(positions):
 
 
 def test_blocks_share_no_parameters():
-    core = TransformerCore(TransformerConfig(layers=3))
+    core = Transformer(TransformerConfig(layers=3))
     parameters = [id(p) for block in (*core.encoder, *core.decoder) for p in block.parameters()]
     assert len(set(parameters)) == len(parameters)
     counts = [sum(p.numel() for p in block.parameters()) for block in core.encoder]
@@ -121,7 +121,7 @@ def test_blocks_share_no_parameters():
 
 
 def test_relative_positions_are_one_table_per_stack_shared_by_its_blocks():
-    core = TransformerCore(TransformerConfig(layers=3, heads=4, positions=RelativeConfig()))
+    core = Transformer(TransformerConfig(layers=3, heads=4, positions=RelativeConfig()))
     sides = [[block.attention.read.bias for block in side] for side in (core.encoder, core.decoder)]
     for side, two_sided in zip(sides, (True, False), strict=True):
         assert isinstance(side[0], RelativeBias)
@@ -132,7 +132,7 @@ def test_relative_positions_are_one_table_per_stack_shared_by_its_blocks():
 
 
 def test_alibi_is_in_self_attention_only():
-    core = TransformerCore(TransformerConfig(layers=1, heads=3, positions=AlibiConfig()))
+    core = Transformer(TransformerConfig(layers=1, heads=3, positions=AlibiConfig()))
     assert isinstance(core.encoder[0].attention.read.bias, Alibi)
     assert isinstance(core.decoder[0].attention.read.bias, Alibi)
     assert core.decoder[0].cross.read.bias is None
@@ -141,7 +141,7 @@ def test_alibi_is_in_self_attention_only():
 @pytest.mark.parametrize("positions", ["alibi", "relative"])
 def test_relative_positions_are_invariant_to_a_shift(positions):
     config = TransformerConfig(layers=1, width=12, heads=3, positions=POSITIONS[positions]())
-    core = TransformerCore(config).double()
+    core = Transformer(config).double()
     _randomize(core)
     heads, items = core.encoder[0].attention, torch.randn(1, 7, 12).double()
     query = heads.query(items).unflatten(-1, (3, 4)).transpose(1, 2)
@@ -156,7 +156,7 @@ def test_relative_positions_are_invariant_to_a_shift(positions):
 
 @pytest.mark.parametrize("window", [1, 3])
 def test_window_is_the_number_of_targets_that_a_block_sees(window):
-    core = TransformerCore(TransformerConfig(layers=1, width=12, heads=3, window=window)).double()
+    core = Transformer(TransformerConfig(layers=1, width=12, heads=3, window=window)).double()
     targets = torch.randn(1, 7, 12).double().requires_grad_()
     source = Padded(torch.randn(1, 5, 12).double(), torch.tensor([5]))
     out = core(targets, core.start(source))
@@ -166,7 +166,7 @@ def test_window_is_the_number_of_targets_that_a_block_sees(window):
 
 
 def test_past_of_a_window_does_not_grow_beyond_it():
-    core = TransformerCore(TransformerConfig(layers=2, width=12, heads=3, window=3)).double()
+    core = Transformer(TransformerConfig(layers=2, width=12, heads=3, window=3)).double()
     state = core.start(Padded(torch.randn(1, 5, 12).double(), torch.tensor([5])))
     for _ in range(7):
         _, state = core.step(torch.randn(1, 12).double(), state)
@@ -174,7 +174,7 @@ def test_past_of_a_window_does_not_grow_beyond_it():
 
 
 def test_key_heads_reduce_every_memory():
-    core = TransformerCore(TransformerConfig(layers=2, width=12, heads=6, key_heads=2)).double()
+    core = Transformer(TransformerConfig(layers=2, width=12, heads=6, key_heads=2)).double()
     state = core.start(Padded(torch.randn(1, 5, 12).double(), torch.tensor([5])))
     _, state = core.step(torch.randn(1, 12).double(), state)
     for memory in (*state.sources, *state.pasts):
@@ -182,7 +182,7 @@ def test_key_heads_reduce_every_memory():
 
 
 def test_cosine_heads_ignore_norms_and_learn_their_scale():
-    core = TransformerCore(TransformerConfig(layers=1, width=12, heads=3, score="cosine")).double()
+    core = Transformer(TransformerConfig(layers=1, width=12, heads=3, score="cosine")).double()
     read = core.encoder[0].attention.read
     query, keys = torch.randn(1, 3, 5, 4).double(), torch.randn(1, 3, 7, 4).double()
     close(read.score(query * 5, keys / 7), read.score(query, keys))
@@ -192,13 +192,13 @@ def test_cosine_heads_ignore_norms_and_learn_their_scale():
 
 def test_additive_heads_have_one_vector_each_and_no_second_projection():
     config = TransformerConfig(layers=1, width=12, heads=3, head_dim=5, score="additive")
-    core = TransformerCore(config)
+    core = Transformer(config)
     read = core.encoder[0].attention.read
     assert {name: tuple(p.shape) for name, p in read.named_parameters()} == {"score.v": (3, 5)}
 
 
 def test_soft_cap_bounds_every_score():
-    core = TransformerCore(TransformerConfig(layers=1, width=12, heads=3, soft_cap=0.25))
+    core = Transformer(TransformerConfig(layers=1, width=12, heads=3, soft_cap=0.25))
     for read in (core.encoder[0].attention.read, core.decoder[0].attention.read, core.decoder[0].cross.read):
         scores = read.score(100 * torch.randn(3, 5, 4), torch.randn(3, 7, 4))
         assert 0.2 < scores.abs().max() <= 0.25
@@ -225,7 +225,7 @@ def test_config_rejects_invalid_heads_and_scores():
         with pytest.raises(ValueError, match=f"soft_cap must be from 0.001 to .*, got {cap}"):
             TransformerConfig(soft_cap=cap)
     with pytest.raises(ValueError, match=r"score must be scaled-dot, .*got 'hard'"):
-        TransformerCore(TransformerConfig(score="hard"))
+        Transformer(TransformerConfig(score="hard"))
 
 
 def test_config_has_every_field():
@@ -236,11 +236,11 @@ def test_config_has_every_field():
     }  # fmt: skip
 
 
-def make_induced_core(points: int) -> TransformerCore:
+def make_induced_core(points: int) -> Transformer:
     torch.manual_seed(2)
     sizes = {"layers": 2, "width": 12, "heads": 3, "feedforward": 17}
     config = TransformerConfig(**sizes, positions=NoPositionsConfig(), inducing_points=points)
-    return TransformerCore(config, decodes=False).double().eval()
+    return Transformer(config, decodes=False).double().eval()
 
 
 def test_inducing_points_are_invariant_to_order_and_padding():

@@ -12,12 +12,14 @@ is constructed for targets in order or for sets of queries (`in_order`): a set n
 """
 
 from abc import ABC, abstractmethod
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
+
+ConfigT = TypeVar("ConfigT")
 
 
 @runtime_checkable
@@ -92,3 +94,12 @@ class Core(nn.Module, ABC):
         self, target: Float[Tensor, "rows model"], state: CoreState
     ) -> tuple[Float[Tensor, "rows model"], CoreState]:
         """Return hidden states of one more target per row, and the next state."""
+
+
+def config_of(kind: type[ConfigT], config: ConfigT | None, fields: dict[str, Any]) -> ConfigT:
+    """Return a core's config: the given one, or one of these fields. Raises TypeError if both are given."""
+    if config is None:
+        return kind(**fields)
+    if fields:
+        raise TypeError(f"`config` must be None if its fields are given, got both it and {', '.join(fields)}")
+    return config

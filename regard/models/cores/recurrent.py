@@ -7,19 +7,21 @@ The decoder and its attention are in regard.models.cores.recurrent_decoder.
 Source: lectures, B; sutskever2014 (attention none); bahdanau2015 (additive); luong2015 (the rest).
 """
 
-from typing import final
+from typing import Any, final
 
 from regard.attention.scores.base import Score
 from regard.layers.recurrent.cells import CELLS, Cell
 from regard.layers.recurrent.encoder import RecurrentEncoder
 from regard.models.config import RecurrentConfig
+from regard.models.cores.core import config_of
 from regard.models.cores.recurrent_decoder import RecurrentDecoderCore
 
 
 @final
-class RecurrentCore(RecurrentDecoderCore):
-    """Encoder and decoder of config.cell; see RecurrentConfig for the sizes.
+class Recurrent(RecurrentDecoderCore):
+    """Encoder and decoder of config.cell.
 
+    Of a config or of its fields: `Recurrent(width=96, hidden=128)`; RecurrentConfig documents them.
     dropout: in training, on the encoder's states, between layers, and on the input of the readout.
     decodes=False: the encoder alone. encodes=False: the decoder alone, without attention.
     in_order=False: the decoder decodes sets of queries.
@@ -28,14 +30,17 @@ class RecurrentCore(RecurrentDecoderCore):
 
     def __init__(
         self,
-        config: RecurrentConfig,
+        config: RecurrentConfig | None = None,
         *,
         dropout: float = 0.0,
         encodes: bool = True,
         decodes: bool = True,
         in_order: bool = True,
         score: Score | None = None,
+        **fields: Any,
     ):
+        config = config_of(RecurrentConfig, config, fields)
+
         def cell(_layer: int, input_dim: int, context_dim: int) -> Cell:
             return CELLS[config.cell](input_dim, config.hidden, context_dim=context_dim)
 

@@ -12,20 +12,22 @@ Decoder: regard.models.cores.recurrent_decoder.
 Source: lectures, B (rnn); cheng2016, sections 3.1 (lstm) and 3.3 (shallow fusion).
 """
 
-from typing import final
+from typing import Any, final
 
 from regard.attention.scores.base import Score
 from regard.layers.read import INPUT_AFTER_STATE, Role
 from regard.layers.recurrent.self_attentive import SelfAttentiveCell
 from regard.layers.recurrent.self_attentive_encoder import SelfAttentiveEncoder
 from regard.models.config import SelfAttentiveConfig
+from regard.models.cores.core import config_of
 from regard.models.cores.recurrent_decoder import RecurrentDecoderCore
 
 
 @final
-class SelfAttentiveCore(RecurrentDecoderCore):
-    """Encoder and decoder of cells that read their own past; see SelfAttentiveConfig for the sizes.
+class SelfAttentive(RecurrentDecoderCore):
+    """Encoder and decoder of cells that read their own past.
 
+    Of a config or of its fields: `SelfAttentive(width=96, hidden=128)`; SelfAttentiveConfig documents them.
     dropout: in training, on the encoder's states, between layers, and on the input of the readout.
     decodes=False: the encoder alone. encodes=False: the decoder alone, which reads only its own past.
     in_order=False: the decoder decodes sets of queries.
@@ -34,14 +36,16 @@ class SelfAttentiveCore(RecurrentDecoderCore):
 
     def __init__(
         self,
-        config: SelfAttentiveConfig,
+        config: SelfAttentiveConfig | None = None,
         *,
         dropout: float = 0.0,
         encodes: bool = True,
         decodes: bool = True,
         in_order: bool = True,
         score: Score | None = None,
+        **fields: Any,
     ):
+        config = config_of(SelfAttentiveConfig, config, fields)
         directions = config.directions
         # The past of a decoder begins with the state from the encoder, where nothing is read.
         past = (INPUT_AFTER_STATE if encodes else "decoder input") if in_order else "queries"

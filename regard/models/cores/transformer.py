@@ -12,7 +12,7 @@ Source: lectures, D and E; vaswani2017; relative positions press2022 (ALiBi), ra
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self, cast
+from typing import Any, Self, cast
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -39,12 +39,13 @@ from regard.models.config import (
     AlibiConfig,
     LearnedConfig,
     NoPositionsConfig,
+    PositionsConfig,
     RelativeConfig,
     RotaryConfig,
     SinusoidalConfig,
     TransformerConfig,
 )
-from regard.models.cores.core import Core
+from regard.models.cores.core import Core, config_of
 from regard.models.cores.parts import create_choice, create_score
 
 
@@ -67,12 +68,13 @@ class TransformerState:
         return replace(self, pasts=pasts)
 
 
-class TransformerCore(Core):
-    """Transformer encoder and decoder; see TransformerConfig for the sizes.
+class Transformer(Core):
+    """Transformer encoder and decoder, of a config or of its fields: `Transformer(layers=2, width=96)`.
 
     decodes=False: the encoder alone. encodes=False: the decoder alone (decoder-only, radford2018).
     in_order=False: the decoder decodes sets of queries, without positions and causal mask (carion2020).
 
+    fields: those of TransformerConfig, which documents them.
     Parts of your own replace those of the config:
         score        returns a score, one for each attention
         norm         returns the norm of items of a given size: RMSNorm, or nn.LayerNorm
@@ -84,23 +86,28 @@ class TransformerCore(Core):
 
     def __init__(
         self,
-        config: TransformerConfig,
+        config: TransformerConfig | None = None,
         *,
         dropout: float = 0.0,
         encodes: bool = True,
         decodes: bool = True,
         in_order: bool = True,
-        score: Callable[[], Score] | None = None,
-        norm: Callable[[int], nn.Module] | None = None,
-        positions: PositionalEncoding | None = None,
-        feedforward: Callable[[], nn.Module] | None = None,
+        score: Callable[[], Score] | str | None = None,
+        norm: Callable[[int], nn.Module] | str | None = None,
+        positions: PositionalEncoding | PositionsConfig | None = None,
+        feedforward: Callable[[], nn.Module] | int | None = None,
+        **fields: Any,
     ):
+        given = {"score": score, "norm": norm, "positions": positions, "feedforward": feedforward}
+        own: dict[str, Any] = {name: part if callable(part) else None for name, part in given.items()}
+        fields |= {name: part for name, part in given.items() if part is not None and own[name] is None}
+        config = config_of(TransformerConfig, config, fields)
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
         num_decoder = num_decoder if decodes else 0
         super().__init__(config.width, encodes=encodes, decodes=decodes, in_order=in_order, set_outputs=num_decoder)
         if not in_order and config.window is not None:
             raise ValueError(f"window must be None for sets, which have no order, got {config.window}")
-        blocks = _Blocks(config, dropout=dropout, score=score, norm=norm, positions=positions, feedforward=feedforward)
+        blocks = _Blocks(config, dropout=dropout, **own)
         self.positions = blocks.positions
         bias = self.positions.bias(two_sided=True)
         num_encoder = config.layers if encodes else 0

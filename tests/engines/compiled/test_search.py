@@ -255,7 +255,7 @@ REFUSED = {
     "additive": (dataclasses.replace(SMALL, score="additive"), "Additive"),
     "capped": (dataclasses.replace(SMALL, soft_cap=5.0), "SoftCap"),
     "points": (dataclasses.replace(SMALL, inducing_points=2), "InducedBlock"),
-    "recurrent": (RecurrentConfig(hidden=16, width=16), "RecurrentCore"),
+    "recurrent": (RecurrentConfig(hidden=16, width=16), "Recurrent"),
 }
 
 

@@ -1,0 +1,121 @@
+"""Public names that build a model: cores from fields, parts of one's own, and what a model refuses."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import regard
+from regard.attention.masks import Unpadded
+from regard.models.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from tests.helpers import close
+from tests.shapes import without_checks
+
+SIZES = {"width": 12, "layers": 1}
+CORES = {
+    "Transformer": (TransformerConfig, SIZES | {"heads": 3, "feedforward": 17, "score": "cosine", "norm": "rms"}),
+    "Recurrent": (RecurrentConfig, SIZES | {"hidden": 14, "attention": "concat"}),
+    "SelfAttentive": (SelfAttentiveConfig, SIZES | {"hidden": 14, "self_attention_hidden": 5}),
+}
+
+
+@pytest.mark.parametrize("name", CORES)
+def test_core_of_fields_is_that_of_their_config(name: str) -> None:
+    config, fields = CORES[name]
+    kind = getattr(regard, name)
+    torch.manual_seed(1)
+    of_config = kind(config(**fields), decodes=False).eval()
+    torch.manual_seed(1)
+    of_fields = kind(**fields, decodes=False).eval()
+    assert of_fields.width == 12
+    items = Unpadded.of(torch.randn(2, 5, 12))
+    assert torch.equal(of_config.encode(items).items, of_fields.encode(items).items)
+    with pytest.raises(TypeError, match="`config` must be None if its fields are given, got both it and width"):
+        kind(config(), width=12)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'widht'"):
+        kind(widht=12)
+
+
+class PointReader(regard.Reader):
+    """Reader of points (batch, point, 3)."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.dim = dim
+        self.map = nn.Linear(3, dim)
+
+    def forward(self, source: Tensor) -> regard.Padded:
+        return Unpadded.of(self.map(source))
+
+
+class MeanWriter(regard.Writer):
+    """Writer of the mean of the encoded items, with a squared error."""
+
+    part = "encoder"
+
+    def read(self, core: regard.Core, items: Any, *, source: Any = None, queries: Tensor | None = None) -> Tensor:
+        return core.encode(items).items.mean(1)
+
+    def loss(self, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        total = (hidden - target).square().sum()
+        return total, total.detach()
+
+    def answer(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+
+class Manhattan(regard.Score):
+    """Minus the sum of absolute differences."""
+
+    def compare(self, query: Tensor, keys: Tensor) -> Tensor:
+        return -(query[..., :, None, :] - keys[..., None, :, :]).abs().sum(-1)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_own_reader_and_writer_make_a_model_with_every_core(core: str) -> None:
+    torch.manual_seed(1)
+    built = getattr(regard, core)(**CORES[core][1], decodes=False)
+    model = regard.Model(reads=PointReader(12), core=built, writes=MeanWriter()).double()
+    points, target = torch.randn(3, 4, 3).double(), torch.randn(3, built.memory_dim).double()
+
+    class Batch:
+        source = points
+
+    Batch.target = target
+    loss = model.loss(Batch())
+    close(loss.total.detach(), (model(points) - target).square().sum().detach())
+    assert loss.count == model.count(Batch()) == 3
+    loss.total.backward()
+    assert all(weight.grad is not None and weight.grad.any() for weight in model.reads.parameters())
+
+
+def test_own_score_decodes_as_it_reads_all_positions() -> None:
+    torch.manual_seed(1)
+    core = regard.Transformer(width=12, heads=3, layers=2, score=Manhattan, encodes=False)
+    writes = regard.TokenWriter(regard.TokenReader(regard.embedding_table(9, 12)))
+    model = regard.Model(reads=None, core=core, writes=writes).double().eval()
+    tokens = torch.randint(9, (2, 6))
+    expected, state = model(target=Unpadded.of(tokens)), model.start(rows=2)
+    for time in range(5):
+        logits, state = model.step(tokens[:, time], state)
+        close(logits, expected[:, time])
+    dot = regard.Transformer(width=12, heads=3, layers=2, encodes=False).double().eval()
+    dot.load_state_dict(core.state_dict())
+    other = regard.Model(reads=None, core=dot, writes=writes).double().eval()
+    assert (other(target=Unpadded.of(tokens)) - expected).abs().max() > 1e-3  # the score is used
+
+
+def test_source_of_a_track_writer_must_be_tracks() -> None:
+    core = regard.Transformer(width=12, heads=3, layers=1, decodes=False)
+    model = regard.Model(reads=PointReader(12), core=core, writes=regard.TrackWriter(12, 2))
+    with without_checks(), pytest.raises(ValueError, match=r"`source` must be tracks .* from_velocity=False"):
+        model(torch.randn(3, 4, 3))
+
+
+def test_target_is_needed_for_all_positions() -> None:
+    core = regard.Recurrent(width=12, hidden=8, encodes=False)
+    writes = regard.TokenWriter(regard.TokenReader(regard.embedding_table(9, 12)))
+    model = regard.Model(reads=None, core=core, writes=writes)
+    with pytest.raises(TypeError, match=r"`target` must be token ids .* use `start` and `step`"):
+        model()

@@ -13,12 +13,28 @@ from hypothesis import settings
 
 from tests.shapes import without_checks  # jaxtyping finds its checker only in a module that is loaded already
 
+LONGEST = (
+    "tests/contracts/test_grid.py",
+    "tests/campaigns/test_samples.py",
+    "tests/contracts/test_cores.py",
+    "tests/engines/test_forms.py",
+    "tests/native/test_other_processors.py",
+    "tests/engines/test_ctranslate2.py",
+    "tests/models/test_grid.py",
+    "tests/native/test_additive_gpu.py",
+    "tests/viewer/test_views.py",
+)
+"""Files that begin first, so that no process ends with a long one while the others have nothing left to do."""
+
 WITHOUT_CHECKS = ("bench", "campaigns", "cli", "docs", "engines", "recipes", "viewer")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
     parser.addoption("--gpu", action="store_true", help="also run the tests that need an accelerator")
+    parser.addoption(
+        "--peers", action="store_true", help="also run the tests that need the packages of the extra `peers`"
+    )
     parser.addoption("--device", default="cpu", help="where the tests that take the `device` fixture compute")
 
 
@@ -31,11 +47,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    disabled = [name for name in ("slow", "gpu") if not config.getoption(f"--{name}")]
+    disabled = [name for name in ("slow", "gpu", "peers") if not config.getoption(f"--{name}")]
     deselected = [item for item in items if any(item.get_closest_marker(name) for name in disabled)]
     if deselected:
         config.hook.pytest_deselected(items=deselected)
-        items[:] = [item for item in items if item not in deselected]
+    # A sort keeps the order of the others, and of the tests within a file.
+    order = {name: place for place, name in enumerate(LONGEST)}
+    selected = [item for item in items if item not in set(deselected)]
+    items[:] = sorted(selected, key=lambda item: order.get(item.nodeid.split("::")[0], len(order)))
 
 
 @pytest.fixture(autouse=True)

@@ -88,9 +88,9 @@ def test_options_are_those_of_a_comparison() -> None:
     assert (options.rounds(9), options.threads, options.memory) == (2, 2, "kept")
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("beam", [1, 2])
 def test_transformers_gets_the_same_weights(beam: int) -> None:
-    pytest.importorskip("transformers")
     config = TransformerConfig(layers=1, width=16, heads=2, feedforward=32, norm_order="post")
     model = our_translator(config)
     sentences = [[7, 8, 9, 3], [10, 3]]

@@ -272,11 +272,11 @@ class DrawRecipe(Recipe[DrawRunConfig]):
 
     def lines(self, answer: list[Drawing]) -> list[str]:
         """Return the path of the first image."""
-        return [str(answer[0].image)]
+        return [answer[0].image]
 
     def json(self, answer: list[Drawing]) -> dict[str, Any]:
-        """Return the paths of the images and their scores."""
-        return {"images": [{"file": str(drawing.image), "score": drawing.score} for drawing in answer]}
+        """Return the paths of the images, once they are saved, and their scores."""
+        return {"images": [{"file": drawing.image, "score": drawing.score} for drawing in answer]}
 
     def files(self, inputs: Sequence[str], options: DrawPrediction, first: int) -> list[list[Path]]:
         """Return the paths of the images; see `drawing_paths`.
@@ -296,7 +296,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         """Save the images, and return their paths in their place."""
         for drawing, path in zip(answer, files, strict=True):
             _save(drawing.image, path)
-        return [Drawing(path, drawing.score) for drawing, path in zip(answer, files, strict=True)]
+        return [Drawing(str(path), drawing.score) for drawing, path in zip(answer, files, strict=True)]
 
     def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Any]) -> Sample:
         """Return the words of the text, and the image with the places of its codes."""

@@ -87,9 +87,9 @@ def _answer(trained: Any, inputs: Sequence[str], options: Any, *, first: int, as
             print("\n".join(recipe.lines(answer)))
 
 
-def _with_beam(argv: list[str], defaults: Any) -> list[str]:
+def _with_beam(argv: list[str], options: Any) -> list[str]:
     """Widen the beam to the number of outputs, unless a beam is given."""
-    beam, n_best = getattr(getattr(settings, "decode", None), "beam", None), peek_option(argv, "decode.n_best")
+    beam, n_best = getattr(getattr(options, "decode", None), "beam", None), peek_option(argv, "decode.n_best")
     if beam is None or n_best is None or not n_best.isdecimal() or peek_option(argv, "decode.beam"):
         return argv
     return [argv[0], "--decode.beam", str(max(beam, int(n_best))), *argv[1:]]

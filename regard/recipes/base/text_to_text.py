@@ -40,6 +40,8 @@ class TextToTextRecipe(Recipe[ConfigT]):
     """Text pairs, their tokenizers and an encoder-decoder."""
 
     codec: Codec
+    input_limit: int
+    """Maximum length of an input, in tokens."""
     decodes = True
 
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry, scorer: Metric):
@@ -65,7 +67,7 @@ class TextToTextRecipe(Recipe[ConfigT]):
         """Return the pairs that are not too long, with their ids."""
         if isinstance(examples.data, Texts):  # generated, within the limit
             return dataclasses.replace(examples, targets=self.codec.encode(examples.data))
-        limits = {"max_length": self.settings.input_limit, "on_bad": cast("OnBad", examples.on_bad)}
+        limits = {"max_length": self.input_limit, "on_bad": cast("OnBad", examples.on_bad)}
         texts, encoded, notes = filter_by_length(examples.data, self.codec, **limits)
         own = {"input": texts.sources.__getitem__, "skipped": notes, "targets": encoded}
         return dataclasses.replace(examples, data=texts, count=len(encoded), **own)
@@ -76,7 +78,7 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def open(self, folder: Path) -> None:
         """Load the tokenizers."""
-        self.codec = Codec.load(folder)
+        self.codec, self.input_limit = Codec.load(folder), self.settings.input_limit
 
     def batches(self) -> TokenBatches:
         """Return batches of pairs of similar length."""
@@ -136,7 +138,7 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
         Raises: UserError for texts that are too long.
         """
-        prepared, limit = Prepared(len(inputs)), self.settings.input_limit
+        prepared, limit = Prepared(len(inputs)), self.input_limit
         empty, unknown = [], {}
         for owner, text in enumerate(inputs):
             ids = [] if len(text) > limit * _CHARACTERS_PER_TOKEN else self.codec.source.encode(text.strip())

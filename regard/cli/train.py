@@ -13,7 +13,7 @@ from regard.cli.report import score_table
 from regard.errors import UserError
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import Run
-from regard.recipes.registry import RECIPES, get_entry
+from regard.recipes.registry import NAMES, RECIPES, get_entry
 from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
 from regard.settings.options import apply_variants, parse, peek_option, wants_help
@@ -83,7 +83,7 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
         print(f"{result.report['training']['stop_reason']}), for example --train.steps N; or choose another --run.")
     test = result.report["test"]
     print(score_table(test) if test else "No test data was given (--data.test), so there is no test score.")
-    program = "regard" if get_entry(run.recipe).recipe is None else f"python {sys.argv[0]}"
+    program = "regard" if run.recipe in NAMES else f"python {sys.argv[0]}"
     print(f"\nThe run is in {folder}: try  {program} predict {folder} INPUT")
     return DONE
 

@@ -28,6 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main(["new", "mine"]) == 0
     result = run_file(folder, "train", "--run", "runs/mine", "--train.tensorboard", "false", "--train.steps", "300")
     assert result.returncode == 0, result.stderr
+    assert "try  python mine.py predict runs/mine INPUT" in result.stdout
     return folder
 
 

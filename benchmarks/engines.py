@@ -18,13 +18,16 @@ import statistics
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from regard.recipes.base.text_to_text import TextToTextRecipe
 
 
-def sentences(run: Any, data: Path | None, count: int) -> tuple[list[str], list[str]]:
+def sentences(recipe: "TextToTextRecipe", data: Path | None, count: int) -> tuple[list[str], list[str]]:
     """Return sources and references."""
     if data is None:
-        texts = run.material.held_out("test", run.codec)
+        texts = recipe.load_usable(recipe.load("test")).data
         return list(texts.sources[:count]), list(texts.targets[:count])
     lines = []
     for language in ("en", "de"):
@@ -37,6 +40,7 @@ def work(pipe: Connection, options: argparse.Namespace, contestant: str) -> None
     """Load the run, then decode with each beam size that is received; a beam of 0 ends the process."""
     import torch  # noqa: PLC0415
 
+    from regard.recipes.base.text_to_text import TextToTextRecipe  # noqa: PLC0415
     from regard.recipes.load import load  # noqa: PLC0415
 
     engine, compute_type, workers, threads = [*contestant.split(":"), "", "", ""][:4]
@@ -44,8 +48,9 @@ def work(pipe: Connection, options: argparse.Namespace, contestant: str) -> None
     start = time.perf_counter()
     run = load(options.run, engine=engine, compute_type=compute_type or None, workers=int(workers) if workers else None)
     pipe.send(time.perf_counter() - start)
-    sources, references = sentences(run, options.data, options.count)
-    metric = run.material.metric
+    if not isinstance(run.recipe, TextToTextRecipe):
+        raise SystemExit(f"RUN must be a run of translate or dates, got one of {run.run.recipe}")
+    sources, references = sentences(run.recipe, options.data, options.count)
     run.predict(sources[:8], beam=2)  # warm up
     while beam := pipe.recv():
         start = time.perf_counter()
@@ -53,7 +58,7 @@ def work(pipe: Connection, options: argparse.Namespace, contestant: str) -> None
             outputs = [run.predict([source], beam=beam)[0] for source in sources]
         else:
             outputs = run.predict(sources, beam=beam)
-        pipe.send((time.perf_counter() - start, metric.score(outputs, references), outputs))
+        pipe.send((time.perf_counter() - start, run.recipe.scorer.score(outputs, references), outputs))
 
 
 def main() -> None:

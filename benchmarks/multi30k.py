@@ -135,7 +135,7 @@ def main() -> None:
     for item in options.runs:
         name, _, folder = item.partition("=")
         figures[name] = measure(load(folder), sources, references)
-        print(f"{name:28} {figures[name]['weights']:>10,} parameters  BLEU {figures[name]['bleu']:.2f}  "
+        print(f"{name:28} {figures[name]['parameters']:>10,} parameters  BLEU {figures[name]['bleu']:.2f}  "
               f"greedy {figures[name]['bleu_greedy']:.2f}", flush=True)  # fmt: skip
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.with_suffix(".json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

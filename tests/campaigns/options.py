@@ -21,12 +21,12 @@ from typing import Any
 
 import yaml
 
-from regard.cli import evaluate, predict
 from regard.cli.bench import BenchOptions
 from regard.cli.evaluate import EvaluateOptions
 from regard.cli.look import LookOptions
 from regard.cli.predict import PredictOptions
 from regard.cli.train import TrainOptions
+from regard.recipes.base.config import defaults_of_run
 from regard.recipes.registry import RECIPES, get_entry
 from regard.recipes.run_folder import read_run
 from regard.settings.tree import Setting, collect_groups, to_plain
@@ -207,9 +207,10 @@ def _inference(draw: random.Random, directory: Path) -> tuple[list[str], bytes]:
     path = finished_run(recipe)
     record = read_run(path)
     options = {"predict": PredictOptions, "look": LookOptions, "evaluate": EvaluateOptions, "bench": BenchOptions}
-    modules: dict[str, Any] = {"predict": predict, "evaluate": evaluate}
+    entry = get_entry(record.recipe)
+    own = {"predict": entry.options, "evaluate": entry.evaluation}
     settings = collect_groups(options[command_name]())
-    settings += collect_groups(modules[command_name]._settings(record)) if command_name in modules else []
+    settings += collect_groups(defaults_of_run(own[command_name], record.config)) if command_name in own else []
     words, stdin = [command_name, str(path)], b""
     if command_name in ("predict", "look") and draw.random() < 0.95:
         inputs, stdin = _input(draw, recipe, directory)
@@ -376,7 +377,7 @@ def _name(path: str) -> str:
 for _module in (
     *(f"regard.{name}" for name in ("recipes.base.run", "look.figures.draw", "look.page.page", "bench.bench")),
     *(f"regard.engines.{name}" for name in ("torch", "compiled.engine")),
-    *(entry.module for entry in RECIPES.values()),
+    *(str(entry.recipe).partition(":")[0] for entry in RECIPES.values()),
 ):
     importlib.import_module(_module)
 assert set(NAMES) == set(RECIPES), "every recipe has tiny data in options_data"

@@ -62,7 +62,7 @@ def without_preallocation(size: int) -> Iterator[None]:
 
 def empty_memory(rows: int) -> Memory:
     """Return an empty memory."""
-    return Memory(*(torch.zeros(rows, HEADS, 0, DIM) for _ in range(2)))
+    return Memory(torch.zeros(rows, HEADS, 0, DIM), torch.zeros(rows, HEADS, 0, DIM))
 
 
 def run(memory: KeyValueCache, steps: int, **settings) -> None:

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +44,7 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(MultiHead(WIDTH, num_heads=HEADS, kernel=kernel) for _ in range(LAYERS))
 
     def forward(self, items: Tensor) -> Tensor:
-        for layer in self.layers:
+        for layer in cast("list[MultiHead]", self.layers):
             items = items + layer(items, layer.memory(items), mask=causal())
         return items
 

@@ -24,7 +24,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -43,6 +43,7 @@ from regard.models.config import (
     NoPositionsConfig,
     TransformerConfig,
 )
+from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.models.writers.classes import ClassWriter
 from regard.system.allocator import keep_freed_memory
@@ -83,10 +84,12 @@ class TorchModel(nn.Module):
         self.dropout = nn.Dropout(DROPOUT)
         self.core = nn.Transformer(width, config.heads, layers, layers, config.feedforward, DROPOUT, batch_first=True)
         if not inner_dropout:
-            for layer in (*self.core.encoder.layers, *self.core.decoder.layers):
+            encoder_layers: list[Any] = list(self.core.encoder.layers)
+            decoder_layers: list[Any] = list(self.core.decoder.layers)
+            for layer in encoder_layers + decoder_layers:
                 layer.dropout.p = 0.0
                 layer.self_attn.dropout = 0.0
-            for layer in self.core.decoder.layers:
+            for layer in decoder_layers:
                 layer.multihead_attn.dropout = 0.0
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
@@ -115,7 +118,7 @@ class TorchModel(nn.Module):
 class OurModel(nn.Module):
     """Model of this library, with its loss as a mean."""
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: Model):
         super().__init__()
         self.model = model
 
@@ -130,7 +133,7 @@ def read_batches(folder: Path, vocab: int) -> list[PairBatch]:
     for language in ("en", "de"):
         with gzip.open(folder / f"train.lc.norm.tok.{language}.gz", "rt", encoding="utf-8", newline="\n") as file:
             sides.append([line.strip() for line in file])
-    source, target = train_tokenizers(*sides, TokenizerConfig(vocab_size=vocab))
+    source, target = train_tokenizers(sides[0], sides[1], TokenizerConfig(vocab_size=vocab))
     encoded = EncodedPairs.from_sequences(source.encode_batch(sides[0]), target.encode_batch(sides[1]))
     batches = TokenBatches(encoded, batch_tokens=4096, seed=1)
     return [batches.collate(0, indices) for indices in batches.plan(0)]
@@ -159,7 +162,8 @@ class TorchEncoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(config.width, classes)
         if not inner_dropout:
-            for block in self.core.layers:
+            blocks: list[Any] = list(self.core.layers)
+            for block in blocks:
                 block.dropout.p = 0.0
                 block.self_attn.dropout = 0.0
 
@@ -174,10 +178,13 @@ class TorchEncoder(nn.Module):
         return functional.cross_entropy(self.output(hidden.mean(1)), batch.target)
 
 
+Contestant = TorchModel | TorchEncoder | OurModel
+
+
 class Work(NamedTuple):
     """Models and batches; `counts` are the tokens or images of each batch, `multiplications` those of a step."""
 
-    models: dict[str, nn.Module]
+    models: dict[str, Contestant]
     batches: list[PairBatch] | list[Text] | list[Images]
     counts: list[int]
     multiplications: list[float]
@@ -186,7 +193,7 @@ class Work(NamedTuple):
 def translation(size: str, folder: Path, vocab: int, batches: int) -> Work:
     """Return the models and batches for Multi30k, English to German."""
     config, read = SIZES[size], read_batches(folder, vocab)[:batches]
-    models = {
+    models: dict[str, Contestant] = {
         "torch": TorchModel(config, vocab, inner_dropout=True),
         "torch-as-ours": TorchModel(config, vocab, inner_dropout=False),
         "regard": OurModel(
@@ -210,7 +217,7 @@ def language(batches: int) -> Work:
     )
     read = [Text(Unpadded.of(torch.randint(65, (12, 257)))) for _ in range(batches)]
     ours = OurModel(build_language_model(LanguageModelConfig(core=config, dropout=0.2), vocab=65))
-    models: dict[str, nn.Module] = {
+    models: dict[str, Contestant] = {
         name: TorchEncoder(config, 0.2, inner_dropout=inner, reads=nn.Embedding(65, 384), classes=65)
         for name, inner in {"torch": True, "torch-as-ours": False}.items()
     }
@@ -237,7 +244,7 @@ def images(batches: int) -> Work:
         )
     )
     reads = nn.Conv2d(3, 192, 4, stride=4)
-    models: dict[str, nn.Module] = {
+    models: dict[str, Contestant] = {
         "torch": TorchEncoder(config, 0.0, inner_dropout=True, reads=reads, classes=10),
     }
     block = 12 * 192**2 + 2 * 64 * 192
@@ -257,7 +264,7 @@ def products_rate(precision: str, clock: Clock) -> float:
 
 
 def train_step(
-    model: nn.Module, optimizer: torch.optim.Optimizer, batch: PairBatch | Text | Images, precision: str, clock: Clock
+    model: Any, optimizer: torch.optim.Optimizer, batch: PairBatch | Text | Images, precision: str, clock: Clock
 ) -> float:
     """Return the seconds of one step, by `clock`."""
     start = clock()

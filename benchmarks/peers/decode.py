@@ -73,7 +73,7 @@ def compare(options: Options, report: Report, size: str, all_sentences: Sentence
     with tempfile.TemporaryDirectory() as folder:
         engines = contestants(size, options.threads, Path(folder))
         rates: dict[str, dict[str, list[float]]] = {}
-        answers: dict[str, dict[str, list[list[int]]]] = {}
+        answers: dict[str, dict[str, Any]] = {}
         for setting, (batch, beam) in SETTINGS.items():
             portions = [portion(all_sentences, batch, size, number) for number in range(rounds + 1)]
             outputs: dict[str, list[list[int]]] = {name: [] for name in engines}
@@ -106,7 +106,7 @@ def ctranslate2_alone(
     options: Options, folder: Path, size: str, answers: dict[str, Any]
 ) -> dict[str, dict[str, tuple]]:
     """Return rates and outputs of CTranslate2 on the same sentences, by setting and configuration."""
-    jobs = {}
+    jobs: dict[str, dict[str, Any]] = {}
     for setting, (batch, beam) in SETTINGS.items():
         texts = [[token_name(number) for number in sentence] for sentence in answers[setting][""]]
         texts = texts * -(-LEAST // len(texts)) if size == "4+4 x 128" else texts[:LEAST]

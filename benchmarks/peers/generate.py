@@ -52,8 +52,9 @@ def continue_by_steps(model: Model) -> Continue:
 
     @torch.no_grad()
     def continue_texts(prompts: Tensor) -> list[list[int]]:
-        state = model.start(rows=len(prompts))
-        for token in prompts.unbind(1):
+        first, *others = prompts.unbind(1)
+        logits, state = model.step(first, model.start(rows=len(prompts)))
+        for token in others:
             logits, state = model.step(token, state)
         outputs = []
         for number in range(NEW):

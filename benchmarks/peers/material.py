@@ -75,13 +75,13 @@ def inputs_and_targets(batch: PairBatch) -> tuple[Tensor, Tensor, Tensor]:
 def small(batch: PairBatch) -> PairBatch:
     """Return two rows of a batch."""
     shortened = ((part.items[:2], part.lengths[:2]) for part in (batch.source, batch.target))
-    parts = (Padded(items[:, : int(lengths.max())], lengths) for items, lengths in shortened)
-    return PairBatch(*parts, batch.indices[:2])
+    source, target = (Padded(items[:, : int(lengths.max())], lengths) for items, lengths in shortened)
+    return PairBatch(source, target, batch.indices[:2])
 
 
 def _pairs_and_tokenizers(folder: Path) -> tuple[list[list[str]], tuple[Tokenizer, Tokenizer]]:
     sides = [_lines(folder / "multi30k" / f"train.lc.norm.tok.{language}.gz") for language in ("en", "de")]
-    source, target = train_tokenizers(*sides, TokenizerConfig(vocab_size=VOCAB))
+    source, target = train_tokenizers(sides[0], sides[1], TokenizerConfig(vocab_size=VOCAB))
     return sides, (source, target)
 
 

@@ -46,7 +46,8 @@ def our_translator(config: TransformerConfig, seed: int = 1) -> Model:
     torch.manual_seed(seed)
     sizes = {"source_vocab": VOCAB, "target_vocab": VOCAB}
     model = build(ModelConfig(core=config, dropout=0.0), **sizes).eval()
-    model.writes.output_table.weight[[PAD, BOS, EOS]] = 0.0
+    writes: Any = model.writes
+    writes.output_table.weight[[PAD, BOS, EOS]] = 0.0
     for name, module in model.core.named_modules():
         if isinstance(module, nn.Linear):
             other = _CROSS_SCALE if ".cross." in name else _OTHER_SCALE
@@ -67,7 +68,7 @@ def our_gpt(config: TransformerConfig, *, vocab: int, seed: int = 1) -> Model:
 
 
 @torch.no_grad()
-def as_marian(model: Model, config: TransformerConfig) -> Any:
+def as_marian(model: Any, config: TransformerConfig) -> Any:
     """Return Transformers' Marian with these weights."""
     marian_model = marian(config).eval()
     marian_model.model.shared.weight.copy_(model.writes.output_table.weight)
@@ -90,7 +91,7 @@ def as_marian(model: Model, config: TransformerConfig) -> Any:
 
 
 @torch.no_grad()
-def as_gpt2(model: Model, sizes: Sizes) -> Any:
+def as_gpt2(model: Any, sizes: Sizes) -> Any:
     """Return Transformers' GPT-2 with these weights."""
     from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415  # imported only if needed
 
@@ -124,7 +125,7 @@ def save_for_ctranslate2(marian_model: Any, folder: Path) -> None:
     from ctranslate2.converters.transformers import BartLoader  # noqa: PLC0415  # imported only if needed
 
     marian_model.config.normalize_before = marian_model.config.normalize_embedding = False
-    spec = BartLoader().get_model_spec(marian_model)
+    spec: Any = BartLoader().get_model_spec(marian_model)
     tokens = [token_name(number) for number in range(VOCAB)]
     spec.register_source_vocabulary(tokens)
     spec.register_target_vocabulary(tokens)
@@ -137,7 +138,7 @@ def save_gpt_for_ctranslate2(gpt2: Any, folder: Path, *, vocab: int) -> None:
     """Write a GPT-2 as a CTranslate2 model. Its EOS is not used: a fixed number of tokens is generated."""
     from ctranslate2.converters.transformers import GPT2Loader  # noqa: PLC0415
 
-    spec = GPT2Loader().get_model_spec(gpt2)
+    spec: Any = GPT2Loader().get_model_spec(gpt2)
     spec.register_vocabulary([token_name(number + 4) for number in range(vocab)])
     spec.config.unk_token = spec.config.bos_token = spec.config.eos_token = token_name(4)
     _save(spec, folder)
@@ -155,22 +156,22 @@ def _save(spec: Any, folder: Path) -> None:
     spec.save(str(folder))
 
 
-def _copy(target: nn.Module, source: nn.Module) -> None:
+def _copy(target: Any, source: Any) -> None:
     target.weight.copy_(source.weight)
     target.bias.copy_(source.bias)
 
 
-def _copy_transposed(target: nn.Module, weight: Tensor, bias: Tensor) -> None:
+def _copy_transposed(target: Any, weight: Tensor, bias: Tensor) -> None:
     target.weight.copy_(weight.t())
     target.bias.copy_(bias)
 
 
-def _copy_attention(source: nn.Module, target: nn.Module) -> None:
+def _copy_attention(source: Any, target: Any) -> None:
     for part, name in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj"), ("output", "out_proj")):
         _copy(getattr(target, name), getattr(source, part))
 
 
-def _copy_feedforward(source: nn.Module, target: nn.Module) -> None:
+def _copy_feedforward(source: Any, target: Any) -> None:
     _copy(target.fc1, source.feedforward.expand)
     _copy(target.fc2, source.feedforward.contract)
     _copy(target.final_layer_norm, source.add_feedforward.norm)

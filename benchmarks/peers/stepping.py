@@ -27,7 +27,7 @@ _LR = 1e-4
 def our_step(model: nn.Module, precision: str) -> Step:
     """Return a training step of this library on given batches."""
     model.train()
-    config = TrainConfig(optimizer="adam", lr=_LR, precision=precision)
+    config = TrainConfig(optimizer="adam", lr=_LR)
     replica, optimizer = Replica(model, World(), shard="none"), build_optimizer(model, config)
     number = 0
 

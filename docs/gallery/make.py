@@ -123,8 +123,9 @@ def _entries(folders: list[Path]) -> dict[str, Entry]:
 
 
 def _name(run: Run) -> str:
-    model, default = (getattr(config, "model", None) for config in (run.config, RECIPES[run.recipe].config()))
-    return run.recipe if model is None or model.core.name == default.core.name else f"{run.recipe}-{model.core.name}"
+    configs = (run.config, RECIPES[run.recipe].config())
+    own, default = (config.model.core.name if hasattr(config, "model") else "" for config in configs)
+    return run.recipe if own == default else f"{run.recipe}-{own}"
 
 
 def _entry(name: str, folder: Path, shown: GalleryPage) -> Entry:

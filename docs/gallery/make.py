@@ -123,8 +123,8 @@ def _entries(folders: list[Path]) -> dict[str, Entry]:
 
 
 def _name(run: Run) -> str:
-    configs = (run.config, RECIPES[run.recipe].config())
-    own, default = (config.model.core.name if hasattr(config, "model") else "" for config in configs)
+    models = (getattr(config, "model", None) for config in (run.config, RECIPES[run.recipe].config()))
+    own, default = (model.core.name if hasattr(model, "core") else "" for model in models)
     return run.recipe if own == default else f"{run.recipe}-{own}"
 
 

@@ -6,11 +6,10 @@
 Source: layer ba2016; RMS zhang2019.
 """
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.compat.torch import is_eager, is_forward_ad
+from regard.ops.norm import rms_norm
 
 
 class RMSNorm(nn.RMSNorm):
@@ -22,37 +21,4 @@ class RMSNorm(nn.RMSNorm):
     def forward(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """Return x / sqrt(mean(x^2) + eps) * weight, computed in at least float32."""
         weight, eps = self.weight, self.eps
-        is_training = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-        is_float32_cpu = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
-        if is_training and is_float32_cpu and is_eager() and not is_forward_ad() and eps is not None:
-            return _RMSNorm.apply(x, weight, eps)
-        return super().forward(x)
-
-
-class _RMSNorm(torch.autograd.Function):
-    # With n = x / rms, dL/dx = (g w - n mean(g w n)) / rms and dL/dw = sum of g n over the items.
-    @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        inverse = _inverse(x, eps)
-        ctx.eps = eps
-        ctx.save_for_backward(x, weight, inverse)
-        return (x * inverse).mul_(weight)
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        x, weight, inverse = ctx.saved_tensors
-        if torch.is_grad_enabled():  # gradients of gradients: from differentiable operations
-            normed = x * _inverse(x, ctx.eps)
-            products, scaled = gradient * normed, gradient * weight
-            mean = (products * weight).mean(-1, keepdim=True)
-            return (scaled - normed * mean) * _inverse(x, ctx.eps), products.flatten(0, -2).sum(0), None
-        normed = x * inverse  # in place from here on: fresh memory costs more than the computation
-        products = gradient * normed
-        to_weight = products.flatten(0, -2).sum(0)
-        mean = (products @ weight).div_(len(weight)).unsqueeze_(-1)
-        torch.mul(gradient, weight, out=products)
-        return products.sub_(normed.mul_(mean)).mul_(inverse), to_weight, None
-
-
-def _inverse(x: Tensor, eps: float) -> Tensor:
-    return (x.square().mean(-1, keepdim=True) + eps).rsqrt()
+        return super().forward(x) if weight is None or eps is None else rms_norm(x, weight, eps)

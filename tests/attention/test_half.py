@@ -10,8 +10,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from regard.attention.attend import attend, attention_weights
 from regard.attention.biases import TensorBias
 from regard.attention.choices import Soft
-from regard.attention.kernels import half, products, sdpa, selection
+from regard.attention.kernels import products, sdpa, selection
 from regard.attention.masks import causal, dense
+from regard.ops import half
 
 HALVES = [torch.bfloat16, torch.float16]
 

@@ -110,9 +110,10 @@ import torch
 from regard.ops.additive import additive_read
 
 torch.manual_seed(0)
-inputs = [torch.randn(3, 1, *shape, requires_grad=True) for shape in ((1, 30), (53, 30), (53, 23))]
-v = torch.randn(1, 30, requires_grad=True)
-out, lse = additive_read(*inputs, v, bias=torch.randn(3, 1, 1, 53))
+torch.set_num_threads(1)
+inputs = [(3 * torch.randn(1, 2, count, 64)).requires_grad_() for count in (64, 128, 128)]
+v = torch.randn(2, 64, requires_grad=True)
+out, lse = additive_read(*inputs, v)
 results = [out, lse, *torch.autograd.grad(out.sin().sum(), (*inputs, v))]
 print(hashlib.sha256(b"".join(x.detach().numpy().tobytes() for x in results)).hexdigest())
 """

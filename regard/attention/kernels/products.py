@@ -17,16 +17,11 @@ from regard.attention.axes import widen
 from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import sdpa
-from regard.attention.kernels.half import (
-    half_dtype,
-    half_softmax,
-    has_half_products,
-    supports_half_softmax,
-    with_wide_scores,
-)
+from regard.attention.kernels.half import half_dtype, with_wide_scores
 from regard.attention.masks import Causal
 from regard.attention.scores import InnerProduct
 from regard.compat.torch import is_eager
+from regard.ops.half import half_softmax, has_half_products, supports_half_softmax
 from regard.ops.softmax import softmax
 
 _MAX_CACHED_MASK = 2**20
@@ -48,7 +43,7 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
 
 
 def _read_half(inputs: AttentionInputs, dtype: torch.dtype) -> Tensor:
-    """Compute the read in half precision with scores in float32; see regard.attention.kernels.half."""
+    """Compute the read in half precision with scores in float32; see regard.ops.half."""
     choose, form = inputs.choose, inputs.form
     assert isinstance(form, InnerProduct)
     assert isinstance(choose, Soft)

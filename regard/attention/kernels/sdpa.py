@@ -11,9 +11,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from regard.attention.axes import widen
 from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
-from regard.attention.kernels.half import half_dtype, has_half_products, with_wide_scores
+from regard.attention.kernels.half import half_dtype, with_wide_scores
 from regard.attention.masks import Causal
 from regard.attention.scores import InnerProduct
+from regard.ops.half import has_half_products
 
 
 def refusal(inputs: AttentionInputs) -> str | None:

@@ -34,8 +34,8 @@ from torch import Tensor
 from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import additive, flex, gather, linear, products, reference, sdpa
-from regard.attention.kernels.half import has_half_products
 from regard.attention.scores import InnerProduct, TanhSum
+from regard.ops.half import has_half_products
 
 KERNELS: dict[str, ModuleType] = {
     "reference": reference,

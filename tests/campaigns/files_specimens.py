@@ -21,8 +21,7 @@ _TRAIN = (
 )
 _CORE = (
     "--model.core transformer --model.core.width 8 --model.core.layers 1 --model.core.heads 2 "
-    "--model.core.feedforward 8 "
-    "--model.core.max-positions 600"
+    "--model.core.feedforward 8"
 )
 _TEXTS = f"--tokenizer.vocab-size 60 {_TRAIN} {_CORE}"
 _IMAGES = f"--patch 4 {_TRAIN} {_CORE}"

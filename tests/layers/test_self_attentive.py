@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
+from regard.layers.read import Role
 from regard.layers.recurrent.cells import CELLS
 from regard.layers.recurrent.self_attentive import INITIAL_RECENCY_BIAS, Past, SelfAttentiveCell
 from regard.layers.recurrent.self_attentive_encoder import SelfAttentiveEncoder
@@ -242,8 +243,8 @@ def test_size_below_one_raises(score):
 
 
 def make_encoder(cell: str, *, layers: int = 2, directions: int = 2) -> SelfAttentiveEncoder:
-    def make(input_dim: int) -> SelfAttentiveCell:
-        return SelfAttentiveCell(input_dim, 6 // directions, SIZE, cell=cell)
+    def make(input_dim: int, role: Role) -> SelfAttentiveCell:
+        return SelfAttentiveCell(input_dim, 6 // directions, SIZE, cell=cell, role=role)
 
     return SelfAttentiveEncoder(INPUT, 6, cell=make, layers=layers, directions=directions).double()
 

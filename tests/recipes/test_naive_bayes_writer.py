@@ -4,12 +4,12 @@ import numpy as np
 import torch
 
 from regard.data.batches import pad
-from regard.data.text.labels import LabeledBatch, attach_ratios
+from regard.data.text.labels import LabeledBatch
 from regard.models.build import build_classifier
 from regard.models.config import ClassifierConfig, RecurrentConfig
 from regard.models.model import Model
 from regard.models.readers.tokens import embedding_table
-from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader
+from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader, attach_ratios
 from tests.helpers import close, without_gradient
 
 CONFIG = ClassifierConfig(core=RecurrentConfig(width=12, hidden=14), pool_heads=2, dropout=0)

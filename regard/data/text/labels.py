@@ -9,13 +9,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from regard.attention.masks import Padded
 from regard.data.bad_rows import with_hint
@@ -103,32 +101,15 @@ class Labels:
         return cls(tuple(names))
 
 
-class TextsWithRatios(NamedTuple):
-    """Texts, with the naive-Bayes log-count ratios of each of their tokens."""
-
-    text: Padded
-    ratios: Float[Tensor, "batch time kinds classes"]
-    """Log-count ratios, 0 for padding."""
-
-    def to(self, device: torch.device | str) -> "TextsWithRatios":
-        """Copy the tensors to a device."""
-        return TextsWithRatios(self.text.to(device), self.ratios.to(device, non_blocking=True))
-
-
-LabeledBatch = Batch[Padded | TextsWithRatios, Tensor]
-"""Texts (token ids, padded with 0) and their targets: class indices, or other targets."""
-
-
-def attach_ratios(source: Padded, ratios: Sequence[np.ndarray]) -> TextsWithRatios:
-    """Pad the log-count ratios of the tokens of each text, and combine them with the texts."""
-    return TextsWithRatios(source, pad_sequence([torch.from_numpy(rows) for rows in ratios], batch_first=True))
+LabeledBatch = Batch[Any, Tensor]
+"""Texts (token ids, padded with 0, or what `extend` returned) and their targets: class indices, or other targets."""
 
 
 class LabeledBatches:
     """Batches of tokenized texts and numeric targets, one for each text, or of shape (texts, ...).
 
     change(ids, epoch, index): augmentation of a text in training (word dropout), a pure function; or None.
-    ratios: log-count ratios of the tokens of each text (tokens, kinds, classes), as part of the batch; or None.
+    extend(source, indices): returns the source of a batch with what else the model reads of these texts; or None.
     Raises:  UserError by `plan` if one text alone exceeds batch_tokens.
     """
 
@@ -140,12 +121,12 @@ class LabeledBatches:
         batch_tokens: int,
         seed: int,
         change: Callable[[np.ndarray, int, int], np.ndarray] | None = None,
-        ratios: Sequence[np.ndarray] | None = None,
+        extend: Callable[[Padded, Sequence[int]], Any] | None = None,
         origin: str = "",
     ):
         self.origin = origin
         self.texts, self.labels = texts, np.asarray(labels)
-        self.batch_tokens, self.seed, self.change, self.ratios = batch_tokens, seed, change, ratios
+        self.batch_tokens, self.seed, self.change, self.extend = batch_tokens, seed, change, extend
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         """Return the indices of each batch, a pure function of (lengths, seed, epoch)."""
@@ -159,9 +140,7 @@ class LabeledBatches:
             rows = [self.change(row, epoch, i) for row, i in zip(rows, indices, strict=True)]
         target = torch.from_numpy(self.labels[list(indices)])
         source = pad([row.tolist() for row in rows])
-        if self.ratios is not None:
-            return Batch(attach_ratios(source, [self.ratios[i] for i in indices]), target, tuple(indices))
-        return Batch(source, target, tuple(indices))
+        return Batch(source if self.extend is None else self.extend(source, indices), target, tuple(indices))
 
 
 def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:

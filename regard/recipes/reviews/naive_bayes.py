@@ -2,18 +2,22 @@
 
     scores = W h + b + n sum_i a_i sum_k s_k r_ik        a = softmax_i(q . W_k x_i / sqrt(d))
 
-r_ik: log-count ratios of subword i for each class, by words, by bigrams ... (regard.data.text.log_count_ratios); x_i:
-the n items of the core; h: the pooled vector. Initially q = 0, W = 0 and b = 0, so that a_i = 1 / n and the scores are
-those of naive Bayes. Training learns the weights a_i of the ratios, and through h what the counts do not contain.
+r_ik: log-count ratios of subword i for each class, by words, by bigrams ... (regard.recipes.reviews.log_count_ratios);
+x_i: the n items of the core; h: the pooled vector. Initially q = 0, W = 0 and b = 0, so that a_i = 1 / n and the scores
+are those of naive Bayes. Training learns the weights a_i of the ratios, and through h what the counts do not contain.
 
 Source: wang2012, section 2 (features that are log-count ratios); lectures, A (one query reads a memory).
 """
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from regard.attention.axes import widen
 from regard.attention.masks import Padded
@@ -25,19 +29,22 @@ from regard.models.readers.tokens import TokenReader
 from regard.models.writers.classes import ClassWriter
 
 
-@runtime_checkable
-class RatioTexts(Protocol):
+class RatioTexts(NamedTuple):
     """Texts with the log-count ratios of their subwords."""
 
-    @property
-    def text(self) -> Padded:
-        """Ids of subwords."""
-        ...
+    text: Padded
+    """Ids of subwords."""
+    ratios: Float[Tensor, "batch time kinds classes"]
+    """Log-count ratios; zeros at padding."""
 
-    @property
-    def ratios(self) -> Float[Tensor, "batch time kinds classes"]:
-        """Log-count ratios; zeros at padding."""
-        ...
+    def to(self, device: torch.device | str) -> "RatioTexts":
+        """Copy the tensors to a device."""
+        return RatioTexts(self.text.to(device), self.ratios.to(device, non_blocking=True))
+
+
+def attach_ratios(source: Padded, ratios: Sequence[NDArray[np.float32]]) -> RatioTexts:
+    """Pad the log-count ratios of the subwords of each text, and combine them with the texts."""
+    return RatioTexts(source, pad_sequence([torch.from_numpy(rows) for rows in ratios], batch_first=True))
 
 
 class NaiveBayesHidden(NamedTuple):

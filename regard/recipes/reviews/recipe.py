@@ -7,7 +7,7 @@ Targets: regard.recipes.targets.base.
 Source: lectures, E (sequence to vector).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,7 @@ from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad
 from regard.data.config import FeatureKinds
 from regard.data.embedded.reviews import make_reviews
-from regard.data.text.labels import LabeledBatches, TextsWithRatios, attach_ratios, read_labeled
-from regard.data.text.log_count_ratios import KINDS, LogCountRatios
+from regard.data.text.labels import LabeledBatches, read_labeled
 from regard.data.text.pairs import Pairs
 from regard.data.tokenizer import UNK, Tokenizer
 from regard.errors import UserError
@@ -31,7 +30,8 @@ from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.recipe import Examples, Prepared, join_items, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
-from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader
+from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
+from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader, RatioTexts, attach_ratios
 from regard.recipes.targets.labels import ClassTarget
 from regard.recipes.targets.recipe import TargetRecipe
 from regard.system.files import file_limit
@@ -116,7 +116,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
             batch_tokens=self.config.train.batch_tokens,
             seed=self.run.seed,
             change=self._drop_words if self.config.word_dropout else None,
-            ratios=self._compute_ratios(train, train.targets),
+            extend=self._compute_ratios(train, train.targets),
             origin=train.origin,
         )
 
@@ -145,8 +145,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def evaluation_batches(self, examples: Examples[list[str]]) -> Iterator[Any]:
         """Return batches of texts of similar length."""
         texts = self.encode(examples.data)
-        budget, ratios = max(_BATCH_TOKENS, int(texts.lengths.max(initial=1))), self._compute_ratios(examples)
-        batches = LabeledBatches(texts, examples.targets, batch_tokens=budget, seed=0, ratios=ratios)
+        budget, extend = max(_BATCH_TOKENS, int(texts.lengths.max(initial=1))), self._compute_ratios(examples)
+        batches = LabeledBatches(texts, examples.targets, batch_tokens=budget, seed=0, extend=extend)
         return (batches.collate(0, rows) for rows in batches.plan(0))
 
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
@@ -166,7 +166,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         """Return batches of texts."""
         return plan_by_length([len(ids) for ids, _ in rows], _BATCH_TOKENS)
 
-    def collate(self, rows: Sequence[Any]) -> Padded | TextsWithRatios:
+    def collate(self, rows: Sequence[Any]) -> Padded | RatioTexts:
         """Return padded ids, and the log-count ratios."""
         ids = pad([ids for ids, _ in rows])
         return ids if self.ratios is None else attach_ratios(ids, [ratios for _, ratios in rows])
@@ -186,8 +186,11 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
 
     def _compute_ratios(
         self, examples: Examples[list[str]], own: NDArray[Any] | None = None
-    ) -> list[NDArray[np.float32]] | None:
-        """Return the log-count ratios of each text; own: the classes of texts that were counted themselves."""
+    ) -> Callable[[Padded, Sequence[int]], RatioTexts] | None:
+        """Return a function that attaches the log-count ratios of these texts to a batch; None: without ratios.
+
+        own: classes of texts that were counted themselves.
+        """
         if self.ratios is None:
             return None
         texts = examples.data
@@ -201,7 +204,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
                     f"{examples.origin}: the log-count ratios of {len(texts):,} texts and their classes take more "
                     f"than {file_limit():,} bytes: set --naive-bayes none."
                 )
-        return ratios
+        return lambda source, indices: attach_ratios(source, [ratios[i] for i in indices])
 
     def _drop_words(self, ids: NDArray[np.int32], epoch: int, index: int) -> NDArray[np.int32]:
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.run.seed, epoch, index))))

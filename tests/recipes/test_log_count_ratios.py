@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from regard.data.config import FeatureKinds
-from regard.data.text.log_count_ratios import LogCountRatios
 from regard.errors import UserError
+from regard.recipes.reviews.log_count_ratios import LogCountRatios
 
 SENTENCES = ("a fine film a", "a filmmaker", "fine filmmakers try this", "so", "this a this fine", "a fine")
 TEXTS = [text.split() for text in SENTENCES]

@@ -42,7 +42,7 @@ def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
         trace_tokens(model, IDS, banned=[0], trace=capture.trace)
     (sample_maps,) = capture
     with torch.no_grad():
-        logits = model(torch.tensor([IDS]))[0]
+        logits = model(target=pad([[*IDS, 0]]))[0]
     assert sample_maps.sample.axes["decoder input"].labels == tuple(labels_of(IDS))
     expected = [*IDS[1:], 1 + int(logits[-1, 1:].argmax())]
     assert list(sample_maps.sample.output_ids) == expected
@@ -58,7 +58,7 @@ def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
         ("chain", 2, "", "decoder input"),
     ]
     with record_weights(model) as maps, torch.no_grad():
-        model(torch.tensor([IDS]))
+        model(target=pad([[*IDS, 0]]))
     offset = int(cell == "rnn")  # reads when the state of the item is computed
     for attention_map in sample_maps.maps:
         (weights,) = attention_map.weights

@@ -119,3 +119,26 @@ def test_target_is_needed_for_all_positions() -> None:
     model = regard.Model(reads=None, core=core, writes=writes)
     with pytest.raises(TypeError, match=r"`target` must be token ids .* use `start` and `step`"):
         model()
+
+
+def test_embeddings_are_the_first_parameters() -> None:
+    """The norm of the gradient is a sum in this order, on which its last bits depend."""
+    writes = regard.TokenWriter(regard.TokenReader(regard.embedding_table(9, 12)))
+    reads = regard.TokenReader(regard.embedding_table(7, 12))
+    of_text = regard.Model(reads=None, core=regard.Recurrent(width=12, hidden=8, encodes=False), writes=writes)
+    of_pairs = regard.Model(reads=reads, core=regard.Recurrent(width=12, hidden=8), writes=writes)
+    assert next(of_text.named_parameters())[0] == "writes.inputs.table.weight"
+    names = [name for name, _ in of_pairs.named_parameters()]
+    assert (names[0], names[-1]) == ("reads.table.weight", "writes.inputs.table.weight")
+
+
+def test_pool_comes_before_the_output_and_grid_positions_last() -> None:
+    pooled = [name for name, _ in regard.ClassWriter(12, 3).named_parameters()]
+    assert [name.partition(".")[0] for name in pooled] == ["pool"] * 9 + ["norm"] * 2 + ["output"] * 2
+    inputs = regard.TokenReader(regard.embedding_table(9, 12))
+    writes = regard.TokenWriter(inputs, positions=regard.GridPositions((2, 3), 12))
+    assert [name for name, _ in writes.named_parameters()][-3:] == [
+        "positions.rows",
+        "positions.columns",
+        "positions.end",
+    ]

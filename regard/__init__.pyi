@@ -50,6 +50,8 @@ from regard.layers.positions.base import PositionalEncoding as PositionalEncodin
 from regard.layers.positions.base import RelativePositions as RelativePositions
 from regard.layers.positions.grid import GridPositions as GridPositions
 from regard.layers.positions.learned import Learned as Learned
+from regard.layers.positions.rotary import LinearScaling as LinearScaling
+from regard.layers.positions.rotary import Llama3Scaling as Llama3Scaling
 from regard.layers.positions.rotary import Rotary as Rotary
 from regard.layers.positions.sinusoidal import Sinusoidal as Sinusoidal
 from regard.layers.read import Read as Read

@@ -1,0 +1,157 @@
+"""Parts of a user's own in a Transformer: score, norm, positions and feed-forward network, without a change here."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.attention.masks import Padded
+from regard.attention.scores import Score
+from regard.engines.registry import refusal_reason
+from regard.layers.feedforward import FeedForward, GatedFeedForward
+from regard.layers.norms import RMSNorm
+from regard.layers.positions.base import AlibiPositions, PositionalEncoding
+from regard.layers.positions.rotary import Rotary
+from regard.models.config import RotaryConfig, TransformerConfig
+from regard.models.cores.transformer import TransformerCore
+from regard.models.model import Model
+from regard.models.readers.tokens import TokenReader, embedding_table
+from regard.models.writers.tokens import TokenWriter
+from tests.helpers import close
+
+CONFIG = TransformerConfig(layers=2, width=12, heads=3, feedforward=17)
+
+
+class NegativeDistance(Score):
+    """-|q - k|, with a learned factor."""
+
+    is_rotation_invariant = True
+
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(()))
+
+    def compare(self, query: Tensor, keys: Tensor) -> Tensor:
+        return -self.factor * (query.unsqueeze(-2) - keys.unsqueeze(-3)).square().sum(-1)
+
+
+class CenteredNorm(nn.Module):
+    """x - mean(x), scaled."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(dim))
+
+    def forward(self, items: Tensor) -> Tensor:
+        return (items - items.mean(-1, keepdim=True)) * self.scale
+
+
+class Ramp(PositionalEncoding):
+    """Adds a learned vector times the position."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.slope = nn.Parameter(torch.full((dim,), 0.1))
+
+    def add(self, items: Tensor, start: int = 0) -> Tensor:
+        return items + torch.arange(start, start + items.shape[1])[:, None].to(items) * self.slope
+
+
+class ReverseRotary(Rotary):
+    """Rotates the other way around."""
+
+    def rates(self) -> Tensor:
+        return -super().rates()
+
+
+class Maxout(nn.Module):
+    """The larger of two linear maps."""
+
+    def __init__(self):
+        super().__init__()
+        self.maps = nn.Linear(12, 24)
+
+    def forward(self, items: Tensor) -> Tensor:
+        return self.maps(items).unflatten(-1, (2, -1)).amax(-2)
+
+
+OWN = {
+    "score": {"score": NegativeDistance},
+    "norm": {"norm": CenteredNorm},
+    "positions": {"positions": Ramp(12)},
+    "a rotation": {"positions": ReverseRotary(4)},
+    "feedforward": {"feedforward": Maxout},
+    "activation": {"feedforward": lambda: FeedForward(12, 17, activation=torch.tanh)},
+    "all": {"score": NegativeDistance, "norm": CenteredNorm, "positions": ReverseRotary(2), "feedforward": Maxout},
+}
+KNOWN = {
+    "norm": {"norm": RMSNorm},
+    "positions": {"positions": Rotary(4)},
+    "a bias": {"positions": AlibiPositions(3)},
+    "feedforward": {"feedforward": lambda: GatedFeedForward(12, 20)},
+}
+
+
+def make_model(parts: dict) -> Model:
+    torch.manual_seed(2)
+    table = embedding_table(9, 12)
+    return Model(
+        reads=TokenReader(table), core=TransformerCore(CONFIG, **parts), writes=TokenWriter(TokenReader(table))
+    )
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_own_parts_are_trained_and_step_as_all_at_once(name):
+    core = make_model(OWN[name]).core.double().train()
+    source, targets = torch.randn(2, 5, 12).double(), torch.randn(2, 6, 12).double()
+    state = core.start(Padded(source, torch.tensor([5, 3])))
+    out = core(targets, state)
+    out.square().sum().backward()
+    for parameter_name, parameter in core.named_parameters():
+        if not parameter_name.endswith("key.bias"):  # cancels in the softmax
+            assert parameter.grad is not None, parameter_name
+            assert parameter.grad.abs().max() > 1e-9, parameter_name
+    for time in range(6):
+        step, state = core.step(targets[:, time], state)
+        close(step, out[:, time])
+
+
+@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("engine", ["compiled", "ctranslate2"])
+def test_engines_refuse_own_parts_by_name(name, engine):
+    reason = refusal_reason(engine, make_model(OWN[name]).eval())
+    assert reason is not None
+    kinds = ("NegativeDistance", "CenteredNorm", "Ramp", "ReverseRotary", "Maxout", "tanh")
+    assert any(kind in reason for kind in kinds), reason
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_engines_run_parts_of_this_package_however_they_are_given(name):
+    assert refusal_reason("compiled", make_model(KNOWN[name]).eval()) is None
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_weights_are_saved_and_loaded(name):
+    first, second = make_model(OWN[name]), make_model(OWN[name])
+    with torch.no_grad():
+        for parameter in first.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    second.load_state_dict(first.state_dict())
+    assert all(torch.equal(*pair) for pair in zip(first.parameters(), second.parameters(), strict=True))
+
+
+def test_parts_that_do_not_fit_are_refused():
+    config = TransformerConfig(layers=1, width=12, heads=3, inducing_points=2)
+    with pytest.raises(ValueError, match="positions must be added to the items with inducing_points, got Rotary"):
+        TransformerCore(config, positions=Rotary(4))
+    with pytest.raises(ValueError, match="score must be scaled-dot, dot or cosine with rotary positions, got additive"):
+        TransformerConfig(score="additive", positions=RotaryConfig())
+    with pytest.raises(ValueError, match=r"head_dim .* must be even with rotary positions, got 5"):
+        TransformerConfig(width=15, heads=3, positions=RotaryConfig())
+    with pytest.raises(ValueError, match=r"head_dim .* must be at least positions.dim=6 with rotary positions, got 4"):
+        TransformerConfig(width=12, heads=3, positions=RotaryConfig(dim=6))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_names_are_not_configs_of_positions():
+    with pytest.raises(TypeError, match=r"such as RotaryConfig\(\), got 'rotary'"):
+        TransformerConfig(positions="rotary")

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from regard.settings.declare import settings
 from regard.settings.ranges import FractionBelowOne, Heads, Layers, Length, Range, Width, short_repr
 
+_POSITIONS = "regard.layers.positions"
+
 
 @settings
 class SinusoidalConfig:
     """Fixed sines and cosines, added to the items; any length."""
 
     name: ClassVar[str] = "sinusoidal"
+    kind: ClassVar[str] = f"{_POSITIONS}.sinusoidal:Sinusoidal"
 
 
 @settings
@@ -19,6 +22,7 @@ class LearnedConfig:
     """A learned vector for each position, added to the items. (gehring2017)"""
 
     name: ClassVar[str] = "learned"
+    kind: ClassVar[str] = f"{_POSITIONS}.learned:Learned"
 
     max_length: Length = 1024
     """Maximum sequence length."""
@@ -29,6 +33,7 @@ class RotaryConfig:
     """Rotary positional encoding (RoPE): queries and keys of self-attention are rotated by position. (su2024)"""
 
     name: ClassVar[str] = "rotary"
+    kind: ClassVar[str] = f"{_POSITIONS}.rotary:Rotary"
 
     base: Annotated[float, Range(1, 1e12, is_open_below=True)] = 10_000.0
     """Pair j of the numbers of a head of size d is rotated by base^(-2j/d) per position (rope_theta)."""
@@ -62,6 +67,7 @@ class AlibiConfig:
     """A bias of self-attention: a linear penalty on the distance, in both directions. (press2022)"""
 
     name: ClassVar[str] = "alibi"
+    kind: ClassVar[str] = f"{_POSITIONS}.base:AlibiPositions"
 
 
 @settings
@@ -69,6 +75,7 @@ class RelativeConfig:
     """T5's bias of self-attention, learned for each head and range of distances. (raffel2020)"""
 
     name: ClassVar[str] = "relative"
+    kind: ClassVar[str] = f"{_POSITIONS}.base:RelativePositions"
 
     buckets: Annotated[int, Range(4, 65_536)] = 32
     """Number of ranges of distances; half of them for later keys in an encoder."""
@@ -87,10 +94,11 @@ class NoPositionsConfig:
     """No positional encoding."""
 
     name: ClassVar[str] = "none"
+    kind: ClassVar[str] = f"{_POSITIONS}.base:NoPositions"
 
 
 PositionsConfig = SinusoidalConfig | LearnedConfig | RotaryConfig | AlibiConfig | RelativeConfig | NoPositionsConfig
-"""Config of any positional encoding of a Transformer."""
+"""Config of any positional encoding of a Transformer. `kind` is its class, whose method `create` takes the config."""
 
 _SCORES = "regard.attention.scores"
 SCORES = {

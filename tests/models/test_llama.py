@@ -16,7 +16,7 @@ from regard.attention.memory import KeyValueCache, QuantizedMemory, RingMemory, 
 from regard.layers.blocks import DecoderBlock
 from regard.layers.positions.rotary import LinearScaling, Llama3Scaling, Rotary
 from regard.models.config import RotaryConfig, TransformerConfig
-from regard.models.cores.transformer import TransformerCore
+from regard.models.cores.transformer import Transformer
 from tests.helpers import close
 
 WIDTH, HEADS, KEY_HEADS, HIDDEN, TIME, EPS = 24, 4, 2, 40, 19, 1e-5
@@ -62,13 +62,13 @@ def their_model(rope: dict[str, Any]) -> LlamaModel:
     return model
 
 
-def our_core(positions: RotaryConfig, theirs: LlamaModel) -> TransformerCore:
+def our_core(positions: RotaryConfig, theirs: LlamaModel) -> Transformer:
     """Return a decoder with the weights of a LlamaModel."""
     config = TransformerConfig(
         layers=3, width=WIDTH, heads=HEADS, key_heads=KEY_HEADS, feedforward=HIDDEN, positions=positions, norm="rms",
         norm_eps=EPS, activation="silu", gated=True, bias=False,
     )  # fmt: skip
-    core = TransformerCore(config, encodes=False).eval()
+    core = Transformer(config, encodes=False).eval()
     state = {"decoder_norm.weight": theirs.norm.weight}
     for layer, block in enumerate(theirs.layers):
         for name, ours in NAMES.items():
@@ -77,7 +77,7 @@ def our_core(positions: RotaryConfig, theirs: LlamaModel) -> TransformerCore:
     return core
 
 
-def hidden_of(core: TransformerCore, items: Tensor) -> Tensor:
+def hidden_of(core: Transformer, items: Tensor) -> Tensor:
     return core(items, core.start(None, rows=len(items)))
 
 

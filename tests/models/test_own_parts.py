@@ -12,7 +12,7 @@ from regard.layers.norms import RMSNorm
 from regard.layers.positions.base import AlibiPositions, PositionalEncoding
 from regard.layers.positions.rotary import Rotary
 from regard.models.config import RotaryConfig, TransformerConfig
-from regard.models.cores.transformer import TransformerCore
+from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.models.writers.tokens import TokenWriter
@@ -94,9 +94,7 @@ KNOWN = {
 def make_model(parts: dict) -> Model:
     torch.manual_seed(2)
     table = embedding_table(9, 12)
-    return Model(
-        reads=TokenReader(table), core=TransformerCore(CONFIG, **parts), writes=TokenWriter(TokenReader(table))
-    )
+    return Model(reads=TokenReader(table), core=Transformer(CONFIG, **parts), writes=TokenWriter(TokenReader(table)))
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -142,7 +140,7 @@ def test_weights_are_saved_and_loaded(name):
 def test_parts_that_do_not_fit_are_refused():
     config = TransformerConfig(layers=1, width=12, heads=3, inducing_points=2)
     with pytest.raises(ValueError, match="positions must be added to the items with inducing_points, got Rotary"):
-        TransformerCore(config, positions=Rotary(4))
+        Transformer(config, positions=Rotary(4))
     with pytest.raises(ValueError, match="score must be scaled-dot, dot or cosine with rotary positions, got additive"):
         TransformerConfig(score="additive", positions=RotaryConfig())
     with pytest.raises(ValueError, match=r"head_dim .* must be even with rotary positions, got 5"):
@@ -151,7 +149,7 @@ def test_parts_that_do_not_fit_are_refused():
         TransformerConfig(width=12, heads=3, positions=RotaryConfig(dim=6))
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_names_are_not_configs_of_positions():
     with pytest.raises(TypeError, match=r"such as RotaryConfig\(\), got 'rotary'"):
         TransformerConfig(positions="rotary")

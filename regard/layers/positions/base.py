@@ -9,6 +9,8 @@ An encoding has one of these effects, or several. `start` is the position of the
 Source: lectures, D.
 """
 
+from typing import Any, NamedTuple, Self
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -16,8 +18,23 @@ from regard.attention.biases import Alibi, Bias, RelativeBias
 from regard.layers.forms import PositionsForm
 
 
+class PositionSizes(NamedTuple):
+    """Sizes from which a core creates a positional encoding by its config."""
+
+    width: int
+    """Size of the items."""
+    num_heads: int
+    head_dim: int
+    """Size of each head's queries and keys."""
+
+
 class PositionalEncoding(nn.Module):
     """Base class of positional encodings; each method has no effect unless it is overridden."""
+
+    @classmethod
+    def create(cls, config: Any, sizes: PositionSizes) -> Self:
+        """Create the encoding of its config (regard.models.config) for these sizes."""
+        return cls()
 
     @property
     def max_length(self) -> int | None:
@@ -65,6 +82,11 @@ class AlibiPositions(PositionalEncoding):
         super().__init__()
         self.num_heads = num_heads
 
+    @classmethod
+    def create(cls, config: Any, sizes: PositionSizes) -> Self:
+        """Create the encoding of its config for these sizes."""
+        return cls(sizes.num_heads)
+
     def bias(self, *, two_sided: bool) -> Bias:
         """Return the bias of a stack."""
         return Alibi(self.num_heads)
@@ -79,6 +101,11 @@ class RelativePositions(PositionalEncoding):
     def __init__(self, num_heads: int, *, buckets: int = 32, max_distance: int = 128):
         super().__init__()
         self.num_heads, self.buckets, self.max_distance = num_heads, buckets, max_distance
+
+    @classmethod
+    def create(cls, config: Any, sizes: PositionSizes) -> Self:
+        """Create the encoding of its config for these sizes."""
+        return cls(sizes.num_heads, buckets=config.buckets, max_distance=config.max_distance)
 
     def bias(self, *, two_sided: bool) -> Bias:
         """Return the bias of a stack; two-sided biases distinguish earlier from later keys."""

@@ -5,12 +5,14 @@
 Source: gehring2017.
 """
 
+from typing import Any, Self
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.layers.forms import LearnedForm
-from regard.layers.positions.base import PositionalEncoding
+from regard.layers.positions.base import PositionalEncoding, PositionSizes
 
 
 class Learned(PositionalEncoding):
@@ -22,6 +24,11 @@ class Learned(PositionalEncoding):
     def __init__(self, max_length: int, dim: int):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(max_length, dim) * 0.02)
+
+    @classmethod
+    def create(cls, config: Any, sizes: PositionSizes) -> Self:
+        """Create the encoding of its config for these sizes."""
+        return cls(config.max_length, sizes.width)
 
     @property
     def max_length(self) -> int:

@@ -11,13 +11,14 @@ Source: su2024; linear scaling chen2023; llama3 dubey2024.
 
 import math
 from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.layers.forms import RotaryForm
-from regard.layers.positions.base import PositionalEncoding
+from regard.layers.positions.base import PositionalEncoding, PositionSizes
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,18 @@ class Rotary(PositionalEncoding):
         self.dim, self.base, self.scaling, self.interleaved = dim, base, scaling, interleaved
         # Not a buffer: a change of the module's dtype must not round the angles.
         self._table: tuple[Tensor, Tensor] | None = None
+
+    @classmethod
+    def create(cls, config: Any, sizes: PositionSizes) -> Self:
+        """Create the encoding of its config for these sizes."""
+        scaling = None
+        if config.scaling == "linear":
+            scaling = LinearScaling(config.factor)
+        elif config.scaling == "llama3":
+            factors = config.factor, config.low_freq_factor, config.high_freq_factor
+            scaling = Llama3Scaling(*factors, config.original_max_length)
+        dim = sizes.head_dim if config.dim is None else config.dim
+        return cls(dim, base=config.base, scaling=scaling, interleaved=config.interleaved)
 
     def rates(self) -> Float[Tensor, " pair"]:
         """Return the angle of each pair per position, in float64 on the CPU."""

@@ -6,13 +6,14 @@ Source: lectures, D; vaswani2017, section 3.5.
 """
 
 import math
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.layers.forms import NoFormError, SinusoidsForm
-from regard.layers.positions.base import PositionalEncoding
+from regard.layers.positions.base import PositionalEncoding, PositionSizes
 
 
 def sinusoids(start: int, length: int, dim: int) -> Float[Tensor, "length dim"]:
@@ -30,6 +31,11 @@ class Sinusoidal(PositionalEncoding):
         super().__init__()
         self.dim = dim
         self.register_buffer("_table", sinusoids(0, 256, dim), persistent=False)
+
+    @classmethod
+    def create(cls, config: Any, sizes: PositionSizes) -> Self:
+        """Create the encoding of its config for these sizes."""
+        return cls(sizes.width)
 
     def add(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
         """Return items + P[start : start + time]."""

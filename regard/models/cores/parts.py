@@ -1,4 +1,4 @@
-"""Scores and choices of cores from the names that configs give them (regard.models.config)."""
+"""Scores, choices and positional encodings of cores from the names in configs (regard.models.config)."""
 
 import importlib
 from collections.abc import Mapping
@@ -7,6 +7,8 @@ import torch
 
 from regard.attention.choices import Choice, Soft
 from regard.attention.scores.base import Score, ScoreSizes
+from regard.layers.positions.base import PositionalEncoding, PositionSizes
+from regard.models.config import PositionsConfig
 
 
 def create_score(field: str, name: str, table: Mapping[str, str], sizes: ScoreSizes) -> Score:
@@ -19,6 +21,12 @@ def create_score(field: str, name: str, table: Mapping[str, str], sizes: ScoreSi
         raise ValueError(f"{field} must be one of {', '.join(table)}, got {name!r}")
     module, kind = table[name].split(":")
     return getattr(importlib.import_module(module), kind).create(sizes)
+
+
+def create_positions(config: PositionsConfig, sizes: PositionSizes) -> PositionalEncoding:
+    """Create the positional encoding of a config for items, heads and queries of these sizes."""
+    module, kind = config.kind.split(":")
+    return getattr(importlib.import_module(module), kind).create(config, sizes)
 
 
 def create_choice(score: Score, num_heads: int | None = None) -> Choice | None:

@@ -28,25 +28,12 @@ from regard.layers.forms import LearnedForm, NoFormError, NormForm, SinusoidsFor
 from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
 from regard.layers.norms import RMSNorm
-from regard.layers.positions.base import AlibiPositions, NoPositions, PositionalEncoding, RelativePositions
-from regard.layers.positions.learned import Learned
-from regard.layers.positions.rotary import LinearScaling, Llama3Scaling, Rotary
-from regard.layers.positions.sinusoidal import Sinusoidal
+from regard.layers.positions.base import PositionalEncoding, PositionSizes
 from regard.layers.read import Role
 from regard.layers.residual import Residual
-from regard.models.config import (
-    SCORES,
-    AlibiConfig,
-    LearnedConfig,
-    NoPositionsConfig,
-    PositionsConfig,
-    RelativeConfig,
-    RotaryConfig,
-    SinusoidalConfig,
-    TransformerConfig,
-)
+from regard.models.config import SCORES, PositionsConfig, TransformerConfig
 from regard.models.cores.core import Core, config_of
-from regard.models.cores.parts import create_choice, create_score
+from regard.models.cores.parts import create_choice, create_positions, create_score
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +210,8 @@ class _Blocks:
     ):
         self.config, self.dropout = config, dropout
         self.score, self.feedforward = score, feedforward
-        self.positions = build_positions(config) if positions is None else positions
+        sizes = PositionSizes(config.width, config.heads, config.query_size)
+        self.positions = create_positions(config.positions, sizes) if positions is None else positions
         self.norm = _norm(config) if norm is None else norm
 
     def encoder_block(self, bias: Bias | None, layer: int) -> EncoderBlock | InducedBlock:
@@ -278,40 +266,6 @@ class _Blocks:
     def residual(self) -> Residual:
         config = self.config
         return Residual(config.width, norm=self.norm, order=config.norm_order, dropout=self.dropout)
-
-
-def build_positions(config: TransformerConfig) -> PositionalEncoding:
-    """Build the positional encoding of a config."""
-    match config.positions:
-        case SinusoidalConfig():
-            return Sinusoidal(config.width)
-        case LearnedConfig(max_length=max_length):
-            return Learned(max_length, config.width)
-        case RotaryConfig() as rotary:
-            dim = config.query_size if rotary.dim is None else rotary.dim
-            return Rotary(dim, base=rotary.base, scaling=_scaling(rotary), interleaved=rotary.interleaved)
-        case AlibiConfig():
-            return AlibiPositions(config.heads)
-        case RelativeConfig(buckets=buckets, max_distance=max_distance):
-            return RelativePositions(config.heads, buckets=buckets, max_distance=max_distance)
-        case NoPositionsConfig():
-            return NoPositions()
-    raise TypeError(
-        f"positions must be the config of a positional encoding (regard.models.config), got {config.positions!r}"
-    )
-
-
-def _scaling(config: RotaryConfig) -> LinearScaling | Llama3Scaling | None:
-    match config.scaling:
-        case "none":
-            return None
-        case "linear":
-            return LinearScaling(config.factor)
-        case "llama3":
-            return Llama3Scaling(
-                config.factor, config.low_freq_factor, config.high_freq_factor, config.original_max_length
-            )
-    raise ValueError(f"scaling must be none, linear or llama3, got {config.scaling!r}")
 
 
 def _norm(config: TransformerConfig) -> Callable[[int], nn.Module]:

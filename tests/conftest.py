@@ -15,16 +15,19 @@ from tests.shapes import without_checks  # jaxtyping finds its checker only in a
 
 LONGEST = (
     "tests/contracts/test_grid.py",
-    "tests/campaigns/test_samples.py",
+    "tests/native/test_additive_gpu.py",
+    "tests/models/test_grid.py",
+    "tests/viewer/test_views.py",
     "tests/contracts/test_cores.py",
     "tests/engines/test_forms.py",
+    "tests/campaigns/test_samples.py",
     "tests/native/test_other_processors.py",
     "tests/engines/test_ctranslate2.py",
-    "tests/models/test_grid.py",
-    "tests/native/test_additive_gpu.py",
-    "tests/viewer/test_views.py",
 )
-"""Files that begin first, so that no process ends with a long one while the others have nothing left to do."""
+"""Files that begin first, so that no process ends with a long one while the others have nothing left to do.
+
+Two that compile the same loops for a cold cache, as the grid of reads and the cores do, do not begin together.
+"""
 
 WITHOUT_CHECKS = ("bench", "campaigns", "cli", "docs", "engines", "recipes", "viewer")
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONGEST
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = sorted((ROOT / "regard").rglob("*.py"))
 INITS = [path for path in PACKAGE if path.name == "__init__.py" and path.parent != ROOT / "regard"]
@@ -36,6 +38,10 @@ def is_docstring(node: ast.stmt) -> bool:
 def test_package_is_found() -> None:
     assert len(PACKAGE) > 200
     assert len(INITS) > 30
+
+
+def test_files_that_begin_first_exist() -> None:
+    assert [name for name in LONGEST if not (ROOT / name).is_file()] == []
 
 
 def test_folders_have_at_most_fifteen_files() -> None:

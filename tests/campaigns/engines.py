@@ -175,7 +175,7 @@ class BannedTokens(torch.nn.Module):
 
     def __init__(self, model: Any):
         super().__init__()
-        self.model = model
+        self.model, self.reads, self.writes = model, model.reads, model.writes
 
     def start(self, source: Padded) -> Any:
         """Start the model."""

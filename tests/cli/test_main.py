@@ -49,7 +49,7 @@ BAD = {
     "train xyzzy": "unknown recipe 'xyzzy'; the recipes are dates, translate",
     "train dates extra": "'extra' is one argument too many",
     "train dates --model.core.layrs 2": "did you mean --model.core.layers?",
-    "train dates --model.core.norm-order psot": "--model.core.norm_order must be pre or post.*did you mean post?",
+    "train dates --model.core.norm-order psot": "--model.core.norm-order must be pre or post.*did you mean post?",
     "train dates --seed -1": "--seed must be from 0 to .*, got -1",
     "train dates --threads 0": "--threads must be from 1 to 1,024, got 0",
     "train dates --config nowhere.yaml": "nowhere.yaml: no such file",

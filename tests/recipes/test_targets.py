@@ -215,7 +215,7 @@ def test_numbers_of_images_are_learned_in_their_own_units(number_folder, capsys)
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("pictures/test0.png", "line 2: expected file and label separated by a comma"),
+        ("pictures/test0.png", "line 2: expected 2 columns separated by ','"),
         ("pictures/none.png,1", "line 2 .*none.png"),
         ("pictures/test0.png,1", "line 2 .*expected 2 numbers.*got '1'"),
     ],
@@ -227,7 +227,7 @@ def test_bad_lines_of_a_list_are_named(number_folder, line, message):
         load(number_folder / "run").evaluate(path)
     messages: list[str] = []
     assert load(number_folder / "run", notify=messages.append).evaluate(path, on_bad="skip")["examples"] == 1
-    assert len(messages) == (line != "pictures/test0.png,1")
+    assert len(messages) == 1
 
 
 @pytest.mark.parametrize("target", ["labels", "number"])

@@ -31,14 +31,14 @@ TargetT = TypeVar("TargetT")
 
 @dataclass(frozen=True)
 class Batch(Generic[SourceT, TargetT]):
-    """Batch of examples: inputs, targets, and the example of each row.
+    """Batch of examples: inputs, targets, and the example of each row, if the batch comes from a data set.
 
-    Each of both is a tensor, `Padded`, another value with a method `to`, or None.
+    Inputs and targets are a tensor, `Padded`, another value with a method `to`, or None.
     """
 
     source: SourceT
     target: TargetT
-    indices: tuple[int, ...]
+    indices: tuple[int, ...] = ()
 
     def to(self, device: torch.device | str) -> "Batch[SourceT, TargetT]":
         """Copy the batch to a device."""

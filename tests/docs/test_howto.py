@@ -2,7 +2,11 @@
 
 import contextlib
 import io
+import os
+import re
 import runpy
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +22,7 @@ from tests.shapes import without_checks
 
 HOWTO = Path(__file__).parents[2] / "docs" / "howto"
 REFUSALS = {
-    "own_score": r"core\.decoder\.0\.self_attention\.read\.score.*Manhattan",
+    "own_score": r"its core\.decoder\.0\.attention\.read\.score is a Manhattan",
     "own_norm": "ScaleNorm",
     "own_positions": "LearnedRates",
     "own_reader": "its writes is a ClassWriter",
@@ -50,8 +54,7 @@ def test_example_trains_is_loaded_and_recorded(name: str, tmp_path: Path, monkey
     assert torch.equal(answer(loaded["model"]), expected)
     with regard.record(model) as capture:
         assert torch.equal(answer(model), expected)
-    assert len(capture.recording)
-    for read in capture.recording:
+    for read in capture.recording:  # raises if there is none
         for weights in capture.recording[read]:
             close(weights.sum(-1), torch.ones_like(weights[..., 0]))
     with pytest.raises(UserError, match=f"engine 'compiled' does not support this model: .*{REFUSALS[name]}"):
@@ -66,3 +69,63 @@ def test_example_decodes_as_it_reads_all_positions(name: str) -> None:
     for time in range(expected.shape[1]):
         logits, state = model.step(batch.target.items[:, time], state)
         close(logits, expected[:, time])
+
+
+PAGES = ("score", "positions", "writer")
+SMALL = (
+    "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --model.core.feedforward 8 --context 8 --batch 4"
+)
+TRAIN = f"train language --data.train text.txt --data.val text.txt {SMALL} --train.steps 2 --train.tensorboard false"
+RUN_TESTS = """
+import importlib, pathlib, regard
+from regard.cli.main import main
+assert pathlib.Path(regard.__file__).parents[1] == pathlib.Path.cwd(), regard.__file__
+for path in sorted(pathlib.Path("tests").rglob("test_*.py")):
+    names = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    for name in [name for name in names if name.startswith("test_")]:
+        names[name]()
+        print("passed", name)
+for run, options in (("score", "--model.core.score manhattan"),
+                     ("positions", "--model.core.positions fourier --model.core.positions.period 64")):
+    assert main(f"TRAIN --run {run} {options}".split()) == 0
+    assert main(["predict", run, "abab"]) == 0
+"""
+
+
+def blocks_of(page: str) -> list[tuple[str, str, str]]:
+    """Return (language, path, text) of each code block of a page that begins with a path."""
+    text = (HOWTO / f"{page}.md").read_text(encoding="utf-8")
+    return re.findall(r"^```(python|diff)\n# (\S+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def apply_diff(text: str, diff: str) -> str:
+    lines = diff.splitlines(keepends=True)
+    old, new = ("".join(line[1:] for line in lines if line[0] in signs) for signs in (" -", " +"))
+    assert text.count(old) == 1, old
+    return text.replace(old, new)
+
+
+def test_files_of_the_pages_add_parts_to_a_copy_of_the_package(tmp_path: Path) -> None:
+    shutil.copytree(HOWTO.parents[1] / "regard", tmp_path / "regard", ignore=shutil.ignore_patterns("__pycache__"))
+    for page in PAGES:
+        blocks = blocks_of(page)
+        assert len([path for _, path, _ in blocks if path.startswith("regard/")]) == 2
+        for language, name, block in blocks:
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if language == "diff":
+                path.write_text(apply_diff(path.read_text(encoding="utf-8"), block), encoding="utf-8")
+            else:
+                assert not path.exists()
+                path.write_text(block, encoding="utf-8")
+    (tmp_path / "text.txt").write_text("ab" * 50, encoding="utf-8")
+    environment = os.environ | {
+        "PYTHONPATH": str(tmp_path),
+        "OMP_NUM_THREADS": "1",
+        "REGARD_NATIVE": "0",
+    }  # compiles nothing
+    command = [sys.executable, "-c", RUN_TESTS.replace("TRAIN", TRAIN)]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("passed") == len(PAGES)

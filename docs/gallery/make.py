@@ -132,7 +132,7 @@ def _entry(name: str, folder: Path, shown: GalleryPage) -> Entry:
     trained: TrainedRun = load(folder)
     inputs = [trained.test_input(number) for number in shown.inputs]
     if shown.beam is None:
-        capture = trained.look(inputs)
+        capture = trained.look(inputs, names=[f"test {trained.entry.input} {number}" for number in shown.inputs])
     else:
         with record(trained) as capture:
             trained.predict(inputs, beam=shown.beam)

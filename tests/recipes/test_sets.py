@@ -289,7 +289,7 @@ def test_events_of_long_files_are_detected_once(events, tmp_path, monkeypatch):
 
     def detect(_model, source):
         rows = []
-        for start in (source[:, 0] * 32768 / 2000).tolist():
+        for start in (source[:, 0].double() * 32768 / 2000).tolist():
             inside = [event for event in true_events if start <= event.onset and event.offset <= start + 1]
             rows.append([EventPrediction(replace(event, onset=event.onset - start), 0.9) for event in inside])
         return rows

@@ -67,8 +67,8 @@ def train_on(good: Specimen, file: str, content: bytes | str, about: str) -> Out
         else:
             _no_file(folder / file, content)
         words = [word.replace("{}", str(folder)) for word in good.words.split()]
-        _plain_torch()
-        with _feed_pipe(folder / file, good.files[file]) if content == "pipe" else nullcontext():
+        feeding = _feed_pipe(folder / file, good.files[file]) if content == "pipe" else nullcontext()
+        with _without_native(), feeding:
             result = command(["train", *words, "--run", str(folder / "run")])
         names = [part for name in good.files for part in (Path(name).name,)]
         outcome = judge(result, about, names=[*names, f"{folder}/all"])
@@ -109,11 +109,22 @@ def _feed_pipe(pipe: Path, content: bytes) -> Generator[None, None, None]:
         os.waitpid(child, 0)
 
 
-def _plain_torch() -> None:
+@contextmanager
+def _without_native() -> Generator[None, None, None]:
     """Disable compiled loops, which would take each child seconds to compile."""
-    os.environ["REGARD_NATIVE"] = "0"
-    absence.cache_clear()
-    find.cache_clear()
+    before = os.environ.get("REGARD_NATIVE")
+    try:
+        os.environ["REGARD_NATIVE"] = "0"
+        absence.cache_clear()
+        find.cache_clear()
+        yield
+    finally:
+        if before is None:
+            del os.environ["REGARD_NATIVE"]
+        else:
+            os.environ["REGARD_NATIVE"] = before
+        absence.cache_clear()
+        find.cache_clear()
 
 
 def _is_finite(path: Path) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from regard.cli.main import main
@@ -70,6 +71,19 @@ def test_pixels_are_accepted_and_there_is_no_attention(run, tmp_path):
         trained.predict([test_input[0]])
     with pytest.raises(UserError, match="this model does not attend"):
         trained.look([test_input])
+
+
+def test_images_are_encoded_once_and_each_has_the_error_of_its_reconstruction(run, monkeypatch):
+    trained, calls = load(run), []
+    pixels = np.random.default_rng(3).integers(0, 256, (5, 1, 8, 8), dtype=np.uint8)
+    images = torch.from_numpy(pixels).float() / 255
+    with torch.no_grad():
+        expected = (trained.model(images) - images).square().mean((1, 2, 3))
+    encode = trained.model.encode
+    monkeypatch.setattr(trained.model, "encode", lambda x: calls.append(len(x)) or encode(x))
+    answers = trained.answer(list(pixels))
+    assert calls == [5]
+    assert [answer.error for answer in answers] == pytest.approx(expected.tolist(), rel=1e-5)
 
 
 def test_a_quantized_code_is_learned_and_its_usage_is_reported(tmp_path, capsys):

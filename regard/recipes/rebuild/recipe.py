@@ -26,6 +26,7 @@ from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.image_batches import ImageBatches
 from regard.recipes.base.pictures import ImageSplits, prepare_pixels, read_shape, save_shape
 from regard.recipes.base.recipe import Examples, Prepared, Recipe, plan_by_count
+from regard.recipes.base.scoring import device_of
 from regard.recipes.rebuild.config import RebuildRunConfig
 from regard.trace import Trace
 
@@ -129,10 +130,11 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         self, inference: ActiveModel, rows: Sequence[NDArray[np.uint8]], options: Any, trace: Trace | None = None
     ) -> list[Code]:
         """Return the code of each image, and the error of its reconstruction."""
-        codes = _encode(inference.model, np.stack(rows))
-        return [
-            Code(code, reconstruction_error(inference.model, row[None])) for code, row in zip(codes, rows, strict=True)
-        ]
+        model, images = inference.model, torch.from_numpy(np.stack(rows)).float() / 255
+        codes = model.encode(images.to(device_of(model)))
+        errors = (model.decode(codes).float().cpu() - images).double().square().flatten(1).mean(1)
+        codes = codes.cpu() if isinstance(model, QuantizedAutoencoder) else codes.float().cpu()
+        return [Code(code, error) for code, error in zip(codes, errors.tolist(), strict=True)]
 
     def values(self, answers: list[Code]) -> Tensor:
         """Return the codes (images, code), or integers (images, rows, columns) if they are quantized."""
@@ -170,21 +172,15 @@ def reconstruction_error(model: nn.Module, pixels: np.ndarray) -> float:
 @torch.no_grad()
 def _reconstruct(model: nn.Module, pixels: np.ndarray) -> Tensor:
     images = torch.from_numpy(pixels).float() / 255
-    return model(images.to(next(model.parameters()).device)).float().cpu()
-
-
-@torch.no_grad()
-def _encode(model: nn.Module, pixels: np.ndarray) -> Tensor:
-    assert isinstance(model, Autoencoder | QuantizedAutoencoder)
-    images = torch.from_numpy(pixels).float() / 255
-    codes = model.encode(images.to(next(model.parameters()).device)).cpu()
-    return codes.float() if codes.is_floating_point() else codes
+    return model(images.to(device_of(model))).float().cpu()
 
 
 def _codebook_usage(model: nn.Module, pixels: np.ndarray) -> dict[str, float]:
     """Return the number of codes in use and their perplexity; empty without a codebook."""
     if not isinstance(model, QuantizedAutoencoder):
         return {}
-    codes = torch.cat([_encode(model, pixels[i : i + _BATCH]) for i in range(0, len(pixels), _BATCH)])
+    batches = (torch.from_numpy(pixels[i : i + _BATCH]).float() / 255 for i in range(0, len(pixels), _BATCH))
+    with torch.no_grad():
+        codes = torch.cat([model.encode(images.to(device_of(model))).cpu() for images in batches])
     used, perplexity = usage(codes, len(model.codebook.cluster_sizes))
     return {"codes_used": used, "code_perplexity": perplexity}

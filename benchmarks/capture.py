@@ -55,7 +55,7 @@ def measure_search(run: Callable[[Trace | None], object], name: str, model: torc
     def plain() -> object:
         return run(None)
 
-    def recorded() -> Capture:
+    def run_recorded() -> Capture:
         with record(model) as capture:
             run(capture.trace)
         return capture
@@ -65,9 +65,9 @@ def measure_search(run: Callable[[Trace | None], object], name: str, model: torc
 
     first, second, ratio = time_pairs(plain_seconds, plain_seconds, budget)
     print(f"{name}  {'noise':>6} {first * 1e3:>8.1f} ms  {second * 1e3:>8.1f} ms  {ratio:.3f}", flush=True)
-    first, second, ratio = time_pairs(lambda: seconds(recorded, nullcontext()), plain_seconds, budget)
-    extra = peak(recorded, nullcontext()) - peak(plain, nullcontext())
-    capture = recorded()
+    first, second, ratio = time_pairs(lambda: seconds(run_recorded, nullcontext()), plain_seconds, budget)
+    extra = peak(run_recorded, nullcontext()) - peak(plain, nullcontext())
+    capture = run_recorded()
     num_bytes = sum(call.nbytes for read in capture.recording for call in capture.recording[read])
     start = time.process_time()
     count = sum(map_.weights.numel() for sample_maps in capture for map_ in sample_maps.maps)

@@ -81,7 +81,7 @@ def _answer(trained: Any, inputs: Sequence[str], options: Any, *, first: int, as
         if as_json:
             print(json.dumps({"input": first + index} | recipe.json(answer), ensure_ascii=False))
         elif is_ranked:
-            for rank, (text, score) in enumerate(recipe.ranked(answer), start=1):
+            for rank, (text, score) in enumerate(recipe.rank_texts(answer), start=1):
                 print(first + index, rank, f"{score:.4f}", " ".join(text.splitlines()), sep="\t")
         else:
             print("\n".join(recipe.lines(answer)))

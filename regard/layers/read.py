@@ -1,7 +1,7 @@
 """The read as a module: a score, a choice, a bias and a kernel.
 
 Every read of every model is a `Read`, so that observers (regard.look.hooks) find all of them, per layer, without
-changes to the model. Whoever builds a read gives it its role: what of the model it is.
+changes to the model. The module that creates a read sets its role: its kind, layer, queries and keys.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Model: a reader, a core and a writer.
 
     queries = writes.embed_target(target)                    decoder inputs, if the core decodes a target
-    hidden  = writes.read(core, reads(source), queries)      the writer asks the core
+    hidden  = writes.read(core, reads(source), queries)      the writer queries the core
     loss    = writes.loss(hidden, target)        answer = writes.answer(hidden)
 
 Any reader can be combined with any core and any writer. Without a reader, the core is a decoder alone, and the model a
@@ -38,7 +38,7 @@ class SourceTargetBatch(Protocol):
 
     @property
     def target(self) -> Any:
-        """What the writer is to predict."""
+        """Target of the writer, such as token ids."""
         ...
 
 

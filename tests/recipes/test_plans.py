@@ -1,5 +1,7 @@
 """Batches of rows that are answered together: every row once and in order, and no batch above the limit."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +17,7 @@ def test_rows_are_planned_by_length_within_the_limit(lengths, most):
     sizes = [len(rows) * max(lengths[row] for row in rows) for rows in ranges]
     assert all(size <= most or len(rows) == 1 for rows, size in zip(ranges, sizes, strict=True))
     # No batch could have taken the row after it.
-    for rows, after in zip(ranges, ranges[1:], strict=False):
+    for rows, after in pairwise(ranges):
         assert (len(rows) + 1) * max(lengths[row] for row in (*rows, after.start)) > most
 
 

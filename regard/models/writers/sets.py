@@ -79,7 +79,7 @@ class SetPredictions(NamedTuple):
 
 
 class SetHidden(NamedTuple):
-    """What a set is read from."""
+    """Predictions of the queries and proposals, from which the loss and the set are computed."""
 
     predictions: list[SetPredictions]
     """Predictions of the queries after each decoder block."""

@@ -24,7 +24,7 @@ from regard.ops.token_loss import TokenLoss
 
 
 class TrackHidden(NamedTuple):
-    """What a trajectory is predicted from."""
+    """Vector of each ego agent, and its trajectory at constant velocity."""
 
     vector: Float[Tensor, "rows dim"]
     baseline: Float[Tensor, "rows predicted 2"] | None

@@ -1,7 +1,7 @@
-"""Interface of writers: how a core is asked, what an answer costs, and what it says.
+"""Interface of writers, which query the core, compute the loss and return the answer.
 
-    queries = embed_target(target)                                 what the decoder reads with, if it reads a target
-    hidden  = read(core, items, source=source, queries=queries)    the core is asked
+    queries = embed_target(target)                                 decoder inputs, if the core decodes a target
+    hidden  = read(core, items, source=source, queries=queries)    query of the core
     total, nll = loss(hidden, target)                              in training
     answer(hidden)                                                 in use
 
@@ -21,10 +21,10 @@ class Writer(nn.Module, ABC):
     """Base class of writers, the last part of a model (regard.models.model)."""
 
     part: ClassVar[Literal["encoder", "decoder", "set"]]
-    """What is asked of the core: encoded items (`encode`), targets in order (`start`, `step`), or a set of queries
+    """Part of the core that is used: encoded items (`encode`), targets in order (`start`, `step`), or a set of queries
     (`decode_set`)."""
     dim: int | None = None
-    """Size of the vectors that are asked for: core.memory_dim for part encoder, else core.width; None: not checked."""
+    """Size of the hidden vectors: core.memory_dim for part encoder, else core.width; None: not checked."""
 
     def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
         """Return the decoder inputs (rows, time, dim) for targets (rows, time), the first at position `start`.

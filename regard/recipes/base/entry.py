@@ -8,7 +8,7 @@ from regard.recipes.base.config import Evaluation, NoOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What the command line needs to know of a recipe before its module is imported; stands in its config.py."""
+    """Registry entry of a recipe, for the command line, before the recipe is imported; defined in its config.py."""
 
     name: str
     summary: str
@@ -20,6 +20,6 @@ class Entry:
     evaluation: type[Any] = Evaluation
     """Options of `evaluate`: `data`, a `regard.recipes.base.config.OtherData`, and others."""
     input: Literal["text", "image", "sound", "tracks"] = "text"
-    """What an input is: a line of text, or a file of this kind."""
+    """Kind of input: a line of text, or a file."""
     recipe: type[Any] | str
     """The recipe's class, or MODULE:CLASS, imported when it is used."""

@@ -63,7 +63,7 @@ class Examples(Generic[DataT]):
     """Examples of a split, and how each is given to `predict`."""
 
     data: DataT
-    """What the recipe reads, in its own form."""
+    """Data of the examples, in the form of the recipe."""
     origin: str
     """Name of the data, for messages."""
     count: int
@@ -94,7 +94,7 @@ class Prepared:
     owner: list[int] = field(default_factory=list)
     """Index of the input of each row."""
     facts: list[Any] = field(default_factory=list)
-    """What is needed besides the row to interpret its answer: a scale, a start, a text."""
+    """Data of each row for interpreting its answer: a scale, a start, a text."""
     notes: list[str] = field(default_factory=list)
     """Notes on unusual inputs."""
     names: list[str] = field(default_factory=list)
@@ -281,13 +281,13 @@ class Recipe(ABC, Generic[ConfigT]):
         """Return answers as `predict` returns them."""
         return answers
 
-    def ranked(self, answer: Any) -> list[Ranked]:
+    def rank_texts(self, answer: Any) -> list[Ranked]:
         """Return the best answers as text, best first, if `predict` has the option n_best."""
         raise NotImplementedError
 
     def lines(self, answer: Any) -> list[str]:
         """Return an answer as text, by default the best one in one line."""
-        text = self.ranked(answer)[0].text
+        text = self.rank_texts(answer)[0].text
         return [" ".join(text.splitlines()) if "\n" in text or "\r" in text else text]
 
     @abstractmethod

@@ -182,7 +182,7 @@ class TextToTextRecipe(Recipe[ConfigT]):
         """Return the best output of each text."""
         return [best.text for best, *_ in answers]
 
-    def ranked(self, answer: list[Ranked]) -> list[Ranked]:
+    def rank_texts(self, answer: list[Ranked]) -> list[Ranked]:
         """Return the outputs of a text."""
         return answer
 

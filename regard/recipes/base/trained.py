@@ -91,7 +91,7 @@ class TrainedRun:
         """
         answers = self.answer(inputs, set_options(self.options, options))
         if options.get("n_best") is not None:
-            return [self.recipe.ranked(answer) for answer in answers]
+            return [self.recipe.rank_texts(answer) for answer in answers]
         return self.recipe.values(answers)
 
     @property

@@ -93,13 +93,13 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         else:
             path = data.test if other is None else other.test[0]
             config = data if other is None else replace(data, on_bad=other.on_bad)
-            canvases = load_test_canvases(path, config, seed=self.run.seed, **self._known)
+            canvases = load_test_canvases(path, config, seed=self.run.seed, **self._canvas_settings)
         indices = canvases.epoch(0)
         own = {"input": lambda i: canvases.text(indices[i]), "skipped": tuple(canvases.left_out())}
         return Examples(canvases, canvases.origin, len(indices), **own)
 
     @property
-    def _known(self) -> dict[str, Any]:
+    def _canvas_settings(self) -> dict[str, Any]:
         """Classes and shape of the canvases: those that were learned, or of the training data before that."""
         if hasattr(self, "autoencoder"):
             return {"labels": self.labels, "shape": self.autoencoder.shape}
@@ -266,7 +266,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         """Return a uint8 image for each text (texts, channels, height, width)."""
         return np.stack([first.image for first, *_ in answers])
 
-    def ranked(self, answer: list[Drawing]) -> list[Any]:
+    def rank_texts(self, answer: list[Drawing]) -> list[Any]:
         """Return the images, or their paths, with their scores."""
         return answer
 

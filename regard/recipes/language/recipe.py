@@ -168,7 +168,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         """Return the continuations."""
         return [answer.text for answer in answers]
 
-    def ranked(self, answer: Ranked) -> list[Ranked]:
+    def rank_texts(self, answer: Ranked) -> list[Ranked]:
         """Return the continuation."""
         return [answer]
 

@@ -116,7 +116,7 @@ class TargetRecipe(Recipe[ConfigT]):
         """Return the most likely class, or the labels (a tuple), or the number (or a tuple of numbers) of each."""
         return self.target.to_values(torch.cat([answer.output for answer in answers])) if answers else []
 
-    def ranked(self, answer: VectorAnswer) -> list[Ranked]:
+    def rank_texts(self, answer: VectorAnswer) -> list[Ranked]:
         """Return the best answers with their probabilities."""
         return answer.ranked
 

@@ -8,8 +8,8 @@ import pytest
 
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import SampleConfig
+from regard.engines.engine import check_prompts, check_sentences, check_specials
 from regard.engines.registry import prepare
-from regard.engines.requests import check_prompts, check_sentences, check_specials
 from regard.models.config import LearnedConfig
 from tests.engines.small import DECODE, ENGINES, SENTENCES, SMALL, VOCAB, encoder_decoder, language_model
 

@@ -26,8 +26,7 @@ from regard.decode.search import batch_by_length
 from regard.engines.compiled.program import PackedTransformer
 from regard.engines.compiled.program import unsupported_reason as unsupported_reason
 from regard.engines.compiled.workspace import Workspace
-from regard.engines.engine import Engine, Limits
-from regard.engines.requests import check_positions
+from regard.engines.engine import Engine, Limits, check_positions
 from regard.errors import UserError
 from regard.layers.forms import TextForm
 from regard.native.cache import REMEDY, is_cached

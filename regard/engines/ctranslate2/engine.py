@@ -32,8 +32,7 @@ from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import batch_by_length
 from regard.engines.ctranslate2.convert import build_specification, source_tokens
 from regard.engines.ctranslate2.convert import unsupported_reason as unsupported_reason
-from regard.engines.engine import Engine, Limits, limits_of
-from regard.engines.requests import check_positions, num_positions
+from regard.engines.engine import Engine, Limits, check_positions, limits_of, num_positions
 from regard.errors import UserError
 from regard.layers.forms import TextForm
 from regard.trace import Trace

@@ -19,23 +19,26 @@ Source:  sennrich2016, section 3.2 (BPE), through the `tokenizers` library.
 
 import json
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Literal
 
 import tokenizers
 from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
 
 from regard.data.config import TokenizerConfig
-from regard.data.text.normalization import check_growth
 from regard.errors import UserError
 from regard.system.files import read_json
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 """Display names of the special tokens, by id."""
+MOST_CHARACTERS = 1_000_000
+"""Maximum length of one text; a longer one is probably a file without line ends."""
 
 # In the vocabulary their names end in a space, which no piece does: the text "</s>" must not become EOS.
 _INNER_SPECIALS = tuple(name + " " for name in SPECIALS)
@@ -46,6 +49,11 @@ _BPE_CHUNK = rf"{_ENTITY}| ?[\p{{L}}\p{{M}}]{_RUN}| ?\p{{N}}| ?[^\p{{L}}\p{{M}}\
 _SHOWN_SPACE = "\u2581"
 _FORMAT, _VERSION = "regard-tokenizer", 1
 _PARALLEL = "TOKENIZERS_PARALLELISM"
+# A character becomes up to 18 in NFKC (U+FDFA) and up to 3 in NFC.
+_MOST_FACTOR = 18
+_MOST_GROWTH = 2
+_BLOCK = 1 << 14
+_FORMS: dict[str, Literal["NFC", "NFKC"]] = {"nfc": "NFC", "nfkc": "NFKC"}
 
 
 class Tokenizer:
@@ -98,7 +106,7 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Convert a text to token ids, without BOS and EOS; UNK for words or characters not in the vocabulary.
 
-        Raises:  UserError if the text is not Unicode, or too long after normalization (regard.data.text.normalization).
+        Raises:  UserError if the text is not Unicode, or too long after normalization (`check_growth`).
         """
         normal = _normalize(text, self._normalizer, self.config)
         if self._bpe:
@@ -203,6 +211,24 @@ def train_tokenizers(
         return both, both
     first, second = (Tokenizer.train(side, config, origin=origin) for side in (sources, targets))
     return first, second
+
+
+def check_growth(text: str, normalize: str) -> None:
+    """Check that a normalized text has at most MOST_CHARACTERS, or twice as many as the text if that is more.
+
+    A small file can expand to a very long text, so this is checked before memory is allocated for the result.
+    normalize:  nfc, nfkc or none.
+    Raises:     ValueError naming the length before, the limit and the form.
+    """
+    most = max(MOST_CHARACTERS, _MOST_GROWTH * len(text))
+    if normalize == "none" or len(text) * _MOST_FACTOR <= most or text.isascii():
+        return
+    form, grown = _FORMS[normalize], 0
+    for start in range(0, len(text), _BLOCK):
+        # Characters are not composed across the end of a block, which overestimates the length slightly.
+        grown += len(unicodedata.normalize(form, text[start : start + _BLOCK]))
+        if grown > most:
+            raise ValueError(f"a text of {len(text):,} characters has more than {most:,} after normalization ({form})")
 
 
 class _Damaged(Exception):  # noqa: N818 - it never leaves this module

@@ -5,9 +5,8 @@ import unicodedata
 import pytest
 
 from regard.data.config import TokenizerConfig
-from regard.data.text.normalization import MOST_CHARACTERS, check_growth
 from regard.data.text.pairs import read_pairs
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer import MOST_CHARACTERS, Tokenizer, check_growth
 from regard.errors import UserError
 
 EIGHTEEN = "\ufdfa"

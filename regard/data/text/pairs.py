@@ -13,8 +13,8 @@ from typing import Literal
 from regard.data.bad_rows import BadRow, BadRows, Skipped
 from regard.data.config import OnBad, PairFormat, PairsConfig
 from regard.data.text.huggingface import PREFIX, read_hugging_face_records
-from regard.data.text.normalization import MOST_CHARACTERS, check_growth
 from regard.data.text.rows import Columns, Records, excerpt, read_records, read_text_records
+from regard.data.tokenizer import MOST_CHARACTERS, check_growth
 from regard.errors import UserError
 from regard.system.compression import plain_name
 

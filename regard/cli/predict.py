@@ -62,25 +62,26 @@ def run(argv: list[str]) -> int:
         max_positionals=1 + _MOST,
         expected="a run folder and a text or files",
     )
+    form = "json" if parsed.own.json else "ranked" if getattr(parsed.config, "n_best", 1) > 1 else "lines"
     blocks = _blocks(parsed.positionals[1:] or ["-"], record)
     trained = load_trained(folder, parsed.own, record)
     first = 1
     for inputs in blocks:
-        _answer(trained, inputs, parsed.config, first=first, as_json=parsed.own.json)
+        _answer(trained, inputs, parsed.config, first=first, form=form)
         first += len(inputs)
         sys.stdout.flush()
     return DONE
 
 
-def _answer(trained: Any, inputs: Sequence[str], options: Any, *, first: int, as_json: bool) -> None:
-    """Answer a block of inputs and print the answers."""
-    recipe, is_ranked = trained.recipe, getattr(options, "n_best", 1) > 1
+def _answer(trained: Any, inputs: Sequence[str], options: Any, *, first: int, form: str) -> None:
+    """Answer a block of inputs and print the answers in a form: json, ranked (several outputs per input) or lines."""
+    recipe = trained.recipe
     files = recipe.files(inputs, options, first)
     for index, given in enumerate(trained.answer(inputs, options, first=first)):
         answer = recipe.save(given, files[index]) if files else given
-        if as_json:
+        if form == "json":
             print(json.dumps({"input": first + index} | recipe.json(answer), ensure_ascii=False))
-        elif is_ranked:
+        elif form == "ranked":
             for rank, (text, score) in enumerate(recipe.rank_texts(answer), start=1):
                 print(first + index, rank, f"{score:.4f}", " ".join(text.splitlines()), sep="\t")
         else:

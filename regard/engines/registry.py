@@ -18,6 +18,10 @@ from regard.ops.dispatch import absence
 _REFERENCE, _FASTEST = "torch", "compiled"
 
 
+class NotCachedError(Exception):
+    """Compiled code cannot be cached here, so each process compiles it; the message names a remedy."""
+
+
 @runtime_checkable
 class EngineModule(Protocol):
     """Interface of the module of an engine."""
@@ -44,7 +48,13 @@ class EngineModule(Protocol):
 
 
 def prepare(
-    name: str, model: Any, *, compute_type: str | None = None, threads: int = 1, workers: int | None = None
+    name: str,
+    model: Any,
+    *,
+    compute_type: str | None = None,
+    threads: int = 1,
+    workers: int | None = None,
+    cached_only: bool = False,
 ) -> Engine:
     """Return an engine for a trained model in eval mode.
 
@@ -52,6 +62,8 @@ def prepare(
 
     name: one of `regard.engines.config.ENGINES`, or auto: compiled if it supports the model, else torch, with a warning
           if compiled usually supports models of this kind.
+    cached_only: with auto, raise NotCachedError where this process would compile loops for about 20 seconds, because
+          they cannot be cached.
     Raises: UserError if there is no such engine, or if it does not support this model, with the reason and the engines
             that do; see also `EngineModule.create`.
     """
@@ -59,7 +71,8 @@ def prepare(
         raise UserError(f"engine must be one of auto, {', '.join(ENGINES)}, got {name!r}")
     options = {"compute_type": compute_type, "workers": workers}
     if name == "auto":
-        return _fastest(model, threads=threads, **options) or TorchEngine(model, **options)
+        engine = _fastest(model, cached_only=cached_only, threads=threads, **options)
+        return engine or TorchEngine(model, **options)
     if name == _REFERENCE:
         return TorchEngine(model, **options)
     try:
@@ -82,14 +95,6 @@ def _is_usual(model: Any) -> bool:
     return isinstance(core, Transformer) and all(weight.device.type == "cpu" for weight in core.parameters())
 
 
-def recompile_reason() -> str | None:
-    """Return why the compiled engine would compile its code in this process, which takes about 20 seconds, or None.
-
-    The reason includes the remedy (a folder for the cache). None also if this process has compiled the code already.
-    """
-    return importlib.import_module(ENGINES[_FASTEST]).recompile_reason()
-
-
 def refusal_reason(name: str, model: Any) -> str | None:
     """Return why an engine does not support a model, as the end of a sentence; None if it does."""
     if name == _REFERENCE:
@@ -110,12 +115,14 @@ def supporting_engines(model: Any) -> list[str]:
     return [name for name in ENGINES if refusal_reason(name, model) is None]
 
 
-def _fastest(model: Any, **settings: Any) -> Engine | None:
+def _fastest(model: Any, *, cached_only: bool, **settings: Any) -> Engine | None:
     """Return the compiled engine, the fastest with the outputs of torch; None if it does not support the model."""
     if _is_usual(model) and (reason := absence()):
         warnings.warn(f"engine 'torch' is used, which is slower, because {reason}", stacklevel=4)
     if not prefers_compiled(model):
         return None
+    if cached_only and (reason := importlib.import_module(ENGINES[_FASTEST]).recompile_reason()):
+        raise NotCachedError(reason)
     try:
         return _snapshot(_FASTEST, model, **settings)
     except UnsupportedModelError as error:

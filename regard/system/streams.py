@@ -10,7 +10,6 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
 from regard.system.terminal import EscapedStream
@@ -52,20 +51,19 @@ class _ClosedStream(io.StringIO):
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
-@contextlib.contextmanager
-def usable_streams() -> Iterator[None]:
-    """Replace standard output and standard error by streams that can be written, within this block."""
+def usable_streams() -> contextlib.ExitStack:
+    """Replace standard output and standard error by streams that can be written, until the returned context ends."""
     if any(stream is None for stream in (sys.stdin, sys.stdout, sys.stderr)):
         _occupy_descriptors()
     errors = MessageStream(sys.stderr or _LostStream())
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.redirect_stderr(cast("TextIO", errors)))
-        # Data and predictions may hold control characters: escaped for a terminal, unchanged for a file or a pipe.
-        if sys.stdout is None:
-            stack.enter_context(contextlib.redirect_stdout(_ClosedStream()))
-        elif sys.stdout.isatty():
-            stack.enter_context(contextlib.redirect_stdout(cast("TextIO", EscapedStream(sys.stdout))))
-        yield
+    stack = contextlib.ExitStack()
+    stack.enter_context(contextlib.redirect_stderr(cast("TextIO", errors)))
+    # Data and predictions may hold control characters: escaped for a terminal, unchanged for a file or a pipe.
+    if sys.stdout is None:
+        stack.enter_context(contextlib.redirect_stdout(_ClosedStream()))
+    elif sys.stdout.isatty():
+        stack.enter_context(contextlib.redirect_stdout(cast("TextIO", EscapedStream(sys.stdout))))
+    return stack
 
 
 def _occupy_descriptors() -> None:

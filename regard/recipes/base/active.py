@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from regard.engines.engine import Engine
-from regard.engines.registry import prefers_compiled, prepare, recompile_reason
+from regard.engines.registry import NotCachedError, prefers_compiled, prepare
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 
@@ -53,8 +53,15 @@ class ActiveModel:
         self.is_owned, self._engine, self.model = False, None, self.module
         return self.module
 
-    def compile(self, engine: str | None, *, compute_type: str | None, workers: int | None) -> None:
-        """Freeze a copy of the module for inference; see `regard.recipes.base.recipe.TrainedRun.compile`."""
+    def compile(
+        self,
+        engine: str | None = None,
+        *,
+        compute_type: str | None = None,
+        workers: int | None = None,
+        cached_only: bool = False,
+    ) -> None:
+        """Freeze a copy of the module for inference; see `TrainedRun.compile` and `regard.engines.registry.prepare`."""
         choice: dict[str, Any] = self._choice
         if engine is not None or compute_type is not None or workers is not None:
             choice = {"engine": engine or "auto", "compute_type": compute_type, "workers": workers}
@@ -64,7 +71,7 @@ class ActiveModel:
                 "compute_type and workers"
             )
         model = self.module if self.is_owned else _copy(self.module)
-        layout = {"compute_type": choice["compute_type"], "workers": choice["workers"]}
+        layout = {"compute_type": choice["compute_type"], "workers": choice["workers"], "cached_only": cached_only}
         self._engine = prepare(choice["engine"], model, **layout, threads=torch.get_num_threads())
         self.model, self._choice = model, choice
 
@@ -82,11 +89,11 @@ class ActiveModel:
                     "state for the faster engines"
                 )
             return self._engine
-        is_auto = self._choice == _AUTO
-        if is_auto and count < MANY and prefers_compiled(self.model) and (reason := recompile_reason()):
-            self._warn_slower(f"because {reason}")
+        try:
+            self.compile(cached_only=self._choice == _AUTO and count < MANY)
+        except NotCachedError as error:
+            self._warn_slower(f"because {error}")
             return TorchEngine(self.model)
-        self.compile(None, compute_type=None, workers=None)
         assert self._engine is not None
         return self._engine
 

@@ -13,12 +13,6 @@ from regard.settings.ranges import Count, Range
 Options = TypeVar("Options")
 
 
-def clamp_max_length(decode: DecodeConfig, model: ModelConfig) -> DecodeConfig:
-    """Return the search settings with max_length limited to the number of learned positions."""
-    limit = max_length_of(model.core)
-    return decode if limit is None else dataclasses.replace(decode, max_length=min(decode.max_length, limit))
-
-
 def limit_input_length(max_length: int, model: ModelConfig) -> int:
     """Return max_length, limited to the number of learned positions minus one for EOS."""
     limit = max_length_of(model.core)

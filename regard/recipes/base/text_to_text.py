@@ -16,13 +16,15 @@ from torch import Tensor, nn
 from regard.data.batches import EncodedPairs, TokenBatches, pad
 from regard.data.config import OnBad
 from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, UNK
+from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
 from regard.models.build import build
+from regard.models.config import max_length_of
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.config import PairsEvaluation, PairsPrediction, clamp_max_length, defaults_of_run
+from regard.recipes.base.config import PairsEvaluation, PairsPrediction, defaults_of_run
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.recipe import ConfigT, Examples, Prepared, Ranked, Recipe, join_items
 from regard.recipes.base.run import Run
@@ -42,6 +44,8 @@ class TextToTextRecipe(Recipe[ConfigT]):
     codec: Codec
     input_limit: int
     """Maximum length of an input, in tokens."""
+    output_limit: int | None
+    """Maximum length of an output, the number of learned positions; None if positions are not learned."""
     decodes = True
 
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry, scorer: Metric):
@@ -78,7 +82,8 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def open(self, folder: Path) -> None:
         """Load the tokenizers."""
-        self.codec, self.input_limit = Codec.load(folder), self.settings.input_limit
+        self.codec = Codec.load(folder)
+        self.input_limit, self.output_limit = self.settings.input_limit, max_length_of(self.settings.model.core)
 
     def batches(self) -> TokenBatches:
         """Return batches of pairs of similar length."""
@@ -117,9 +122,9 @@ class TextToTextRecipe(Recipe[ConfigT]):
         """
         texts = examples.data
         pairs = examples.targets
-        decode = clamp_max_length(dataclasses.replace(options.decode, n_best=1), self.settings.model)
+        decode = dataclasses.replace(options.decode, n_best=1)
         sources = [pairs.sources[i].tolist() for i in range(min(limit or len(pairs), len(pairs)))]
-        hypotheses = _search(inference, sources, decode)
+        hypotheses = self._search(inference, sources, decode)
         outputs = [self.codec.target.decode(best.tokens) for best, *_ in hypotheses]
         nll = loss_per_token(inference.model, pairs)
         rows = list(zip(texts.sources, outputs, texts.targets, strict=False))
@@ -167,7 +172,7 @@ class TextToTextRecipe(Recipe[ConfigT]):
         trace: Trace | None = None,
     ) -> list[list[Hypothesis]]:
         """Return the best hypotheses for each source."""
-        return _search(inference, rows, clamp_max_length(options.decode, self.settings.model), trace)
+        return self._search(inference, rows, options.decode, trace)
 
     def join(
         self, prepared: Prepared, answers: Sequence[list[Hypothesis]], options: PairsPrediction
@@ -209,10 +214,15 @@ class TextToTextRecipe(Recipe[ConfigT]):
         log_probs = cast("Tensor", model(source, target))[0].float().log_softmax(-1)
         return log_probs.gather(1, target.items[0, 1:, None]).sum()
 
-
-def _search(
-    inference: ActiveModel, sources: Sequence[Sequence[int]], decode: Any, trace: Trace | None = None
-) -> list[list[Hypothesis]]:
-    """Return the best hypotheses for each source, given as ids without EOS."""
-    engine = inference.engine_for(len(sources), traced=trace is not None)
-    return engine.search([[*ids, EOS] for ids in sources], config=decode, bos=BOS, eos=EOS, pad=PAD, trace=trace)
+    def _search(
+        self,
+        inference: ActiveModel,
+        sources: Sequence[Sequence[int]],
+        decode: DecodeConfig,
+        trace: Trace | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Return the best hypotheses for each source, given as ids without EOS."""
+        if self.output_limit is not None:
+            decode = dataclasses.replace(decode, max_length=min(decode.max_length, self.output_limit))
+        engine = inference.engine_for(len(sources), traced=trace is not None)
+        return engine.search([[*ids, EOS] for ids in sources], config=decode, bos=BOS, eos=EOS, pad=PAD, trace=trace)

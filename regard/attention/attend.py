@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention.axes import ReadTensors
 from regard.attention.biases import Bias
-from regard.attention.checks import ReadTensors
 from regard.attention.choices import Choice, Soft
 from regard.attention.finite import prepare_again, run_checked
 from regard.attention.inputs import AttentionInputs, prepare_inputs

@@ -9,8 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.attention.axes import is_inspectable
-from regard.attention.checks import ReadTensors, unpack_memory
+from regard.attention.axes import ReadTensors, is_inspectable, unpack_memory
 from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs, prepare_inputs
 from regard.attention.scores import Features, InnerProduct

@@ -5,9 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.attention.axes import align
+from regard.attention.axes import align, align_to_query, broadcast_leading, check_pair, unpack_memory, widen
 from regard.attention.biases import Bias, TensorBias
-from regard.attention.checks import align_to_query, broadcast_leading, check_pair, unpack_memory
 from regard.attention.choices import Choice
 from regard.attention.masks import All, Interval, Mask, split_interval
 from regard.attention.memory import KernelCache, KeyValueCache, Memory
@@ -91,6 +90,21 @@ class AttentionInputs(NamedTuple):
         if self.group == 1:
             return self
         return self._replace(keys=_repeat(self.keys, self.group), values=_repeat(self.values, self.group))
+
+    def half_dtype(self) -> torch.dtype | None:
+        """Return the half-precision dtype of the products, that of autocast included; None if there is none."""
+        dtype = self.query.dtype
+        if dtype != torch.float64 and torch.is_autocast_enabled(self.query.device.type):
+            dtype = torch.get_autocast_dtype(self.query.device.type)
+        return dtype if dtype in (torch.bfloat16, torch.float16) else None
+
+    def with_wide_scores(self) -> "AttentionInputs":
+        """Return the inputs with queries (mapped and raw) and keys in float32, so that scores are in float32 too.
+
+        In half precision a rounded score changes its weight by a factor.
+        """
+        query, keys, raw_query = widen(self.query), widen(self.keys), widen(self.raw_query)
+        return self._replace(query=query, keys=keys, raw_query=raw_query, kernel_cache=None)
 
     def tile(self, first: int, last: int) -> "AttentionInputs":
         """Return the inputs of the queries first .. last - 1 only."""

@@ -23,10 +23,9 @@ from regard.attention.choices import Soft
 from regard.attention.scores import Dot, InnerProduct, ScaledDot
 from regard.compat.torch import buffers_of, has_global_hooks, has_hooks, is_compiled, parameters_of
 from regard.engines.interpret import probe
-from regard.layers.activations import ACTIVATIONS
 from regard.layers.blocks import DecoderBlock, EncoderBlock
 from regard.layers.dropout import Dropout
-from regard.layers.feedforward import FeedForward, GatedFeedForward
+from regard.layers.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
 from regard.layers.forms import (
     AddNormForm,
     AttentionForm,

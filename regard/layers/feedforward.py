@@ -4,21 +4,34 @@
     gated       = W_2 (f(W_g x + b_g) * (W_1 x + b_1)) + b_2       SwiGLU: f = silu;  GeGLU: f = gelu
 
 The first is equal to two 1x1 convolutions over time. Gates are usually used without biases, and with two thirds of the
-hidden size, for as many parameters.
+hidden size, for as many parameters. The activation f has a name, or is a function:
 
-Source: lectures, D; vaswani2017, section 3.3; gated shazeer2020.
+    relu        max(0, x)
+    gelu        x Phi(x), with the distribution function Phi of the normal distribution
+    gelu-tanh   x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, an approximation of gelu
+    silu        x / (1 + e^-x), also called swish
+
+Source: lectures, D; vaswani2017, section 3.3; gated shazeer2020; gelu hendrycks2016; silu elfwing2018.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from regard.compat.torch import runs_original_forward
-from regard.layers.activations import activate, check_activation
 from regard.layers.forms import FeedForwardForm, LinearForm, NoFormError, form_of
 from regard.layers.linear import Linear, fused_linear
 from regard.ops.linear import linear
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "gelu-tanh": partial(functional.gelu, approximate="tanh"),
+    "silu": functional.silu,
+}
 
 
 class FeedForward(nn.Module):
@@ -31,7 +44,7 @@ class FeedForward(nn.Module):
         self, dim: int, hidden: int, *, activation: str | Callable[[Tensor], Tensor] = "relu", bias: bool = True
     ):
         super().__init__()
-        check_activation(activation)
+        _check_activation(activation)
         self.expand = Linear(dim, hidden, bias=bias)
         self.contract = Linear(hidden, dim, bias=bias)
         self.activation = activation
@@ -40,7 +53,7 @@ class FeedForward(nn.Module):
         """Return FFN(x) for every item x."""
         if self.activation == "relu" and runs_original_forward(Linear, self.expand):
             return self.contract(linear(items, self.expand.weight, self.expand.bias, relu=True))
-        return self.contract(activate(self.activation, self.expand(items)))
+        return self.contract(_activate(self.activation, self.expand(items)))
 
     def form(self) -> FeedForwardForm:
         """Return the form of this module (regard.layers.forms).
@@ -60,7 +73,7 @@ class GatedFeedForward(nn.Module):
         self, dim: int, hidden: int, *, activation: str | Callable[[Tensor], Tensor] = "silu", bias: bool = False
     ):
         super().__init__()
-        check_activation(activation)
+        _check_activation(activation)
         self.gate = Linear(dim, hidden, bias=bias)
         self.expand = Linear(dim, hidden, bias=bias)
         self.contract = Linear(hidden, dim, bias=bias)
@@ -69,7 +82,7 @@ class GatedFeedForward(nn.Module):
     def forward(self, items: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """Return W_2 (f(W_g x) * W_1 x) for every item x."""
         gate, expanded = fused_linear(items, self.gate, self.expand)
-        return self.contract(activate(self.activation, gate) * expanded)
+        return self.contract(_activate(self.activation, gate) * expanded)
 
     def form(self) -> FeedForwardForm:
         """Return the form of this module (regard.layers.forms).
@@ -83,3 +96,14 @@ def _form(part: FeedForward | GatedFeedForward, gate: LinearForm | None) -> Feed
     if not isinstance(part.activation, str):
         raise NoFormError(part, f"has the activation {part.activation!r}, which only torch runs")
     return FeedForwardForm(form_of(part.expand, LinearForm), form_of(part.contract, LinearForm), part.activation, gate)
+
+
+def _check_activation(activation: str | Callable[[Tensor], Tensor]) -> None:
+    """Raise ValueError unless the activation is one of these names, or a function."""
+    if not callable(activation) and activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, or a function, got {activation!r}")
+
+
+def _activate(activation: str | Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Return the activation of x."""
+    return ACTIVATIONS[activation](x) if isinstance(activation, str) else activation(x)

@@ -67,7 +67,7 @@ class FeedForwardForm:
     expand: LinearForm
     contract: LinearForm
     activation: str
-    """Name of the activation (regard.layers.activations)."""
+    """Name of the activation (regard.layers.feedforward)."""
     gate: LinearForm | None = None
 
 

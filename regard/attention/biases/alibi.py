@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.attention.axes import check_integer
 from regard.attention.biases.base import DistanceBias, check_bias_device
-from regard.attention.checks import check_integer
 
 
 @final

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.axes import check_integer
 from regard.attention.biases.base import Bias, check_bias_device
-from regard.attention.checks import check_integer
 from regard.attention.positions import Positions
 
 

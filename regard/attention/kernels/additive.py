@@ -18,7 +18,6 @@ from torch import Tensor
 from regard.attention.axes import is_inspectable, widen
 from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
-from regard.attention.kernels.half import with_wide_scores
 from regard.attention.scores import TanhSum
 from regard.compat.torch import version_of
 from regard.ops import additive
@@ -47,7 +46,7 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     has_heads, original = form.v.dim() == 2, inputs
     if inputs.query.device.type == "cpu":
         # The loops compute in float32, so the tensors that they save for backward are not rounded either.
-        inputs = with_wide_scores(inputs)._replace(values=widen(inputs.values))
+        inputs = inputs.with_wide_scores()._replace(values=widen(inputs.values))
     to_four_axes = functools.partial(_with_four_axes, has_heads=has_heads)
     query, keys, values = to_four_axes(inputs.query), to_four_axes(inputs.keys), to_four_axes(inputs.values)
     # Under autocast the mapped queries and keys are in half precision; values keep their dtype.

@@ -17,7 +17,6 @@ from regard.attention.axes import widen
 from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import sdpa
-from regard.attention.kernels.half import half_dtype, with_wide_scores
 from regard.attention.masks import Causal
 from regard.attention.scores import InnerProduct
 from regard.compat.torch import is_eager
@@ -35,7 +34,7 @@ def refusal(inputs: AttentionInputs) -> str | None:
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Compute out = softmax(scale query keys^T + bias, over allowed keys) values."""
-    dtype = half_dtype(inputs)
+    dtype = inputs.half_dtype()
     if dtype is None:
         return _read(inputs)
     with torch.autocast(inputs.query.device.type, enabled=False):
@@ -48,7 +47,7 @@ def _read_half(inputs: AttentionInputs, dtype: torch.dtype) -> Tensor:
     assert isinstance(form, InnerProduct)
     assert isinstance(choose, Soft)
     has_products = has_half_products(dtype)
-    wide = with_wide_scores(inputs)
+    wide = inputs.with_wide_scores()
     values = inputs.values.to(dtype) if has_products else widen(inputs.values)
     if not has_products or isinstance(choose.beta, Tensor) or not supports_half_softmax():
         return _read(wide._replace(values=values)).to(dtype)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from regard.attention.axes import widen
 from regard.attention.inputs import AttentionInputs
-from regard.attention.kernels.half import half_dtype, with_wide_scores
 
 
 def refusal(inputs: AttentionInputs) -> str | None:
@@ -28,9 +27,9 @@ def masked_scores(inputs: AttentionInputs) -> tuple[Float[Tensor, "... query key
     In half precision the scores are in float32, and computed in it if the score has a form: others may have parameters
     of half precision.
     """
-    if half_dtype(inputs) is None:
+    if inputs.half_dtype() is None:
         return _with_bias(inputs, _compare(inputs))
-    wide = with_wide_scores(inputs)
+    wide = inputs.with_wide_scores()
     scores = None if inputs.form is not None else widen(_compare(inputs))
     with torch.autocast(inputs.query.device.type, enabled=False):
         return _with_bias(wide, _compare(wide) if scores is None else scores)
@@ -38,7 +37,7 @@ def masked_scores(inputs: AttentionInputs) -> tuple[Float[Tensor, "... query key
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Return sum_j weight_ij value_j."""
-    half, weights_ = half_dtype(inputs), inputs.choose.weights(*masked_scores(inputs))
+    half, weights_ = inputs.half_dtype(), inputs.choose.weights(*masked_scores(inputs))
     if half is None:
         return _weighted_sum(weights_, inputs.values, inputs.group)
     with torch.autocast(inputs.query.device.type, enabled=False):

@@ -11,7 +11,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from regard.attention.axes import widen
 from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
-from regard.attention.kernels.half import half_dtype, with_wide_scores
 from regard.attention.masks import Causal
 from regard.attention.scores import InnerProduct
 from regard.ops.half import has_half_products
@@ -38,12 +37,12 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     assert isinstance(form, InnerProduct)
     assert isinstance(choose, Soft)
     beta, scale, dtype = choose.beta, form.scale, query.dtype
-    half = half_dtype(inputs) if query.device.type == "cpu" else None
+    half = inputs.half_dtype() if query.device.type == "cpu" else None
     if half is not None:
         # Queries times beta are not rounded; and without products of half precision, torch's are slower than float32's.
         if isinstance(beta, Tensor) or not has_half_products(half):
             with torch.autocast("cpu", enabled=False):
-                return read(with_wide_scores(inputs)._replace(values=widen(inputs.values))).to(half)
+                return read(inputs.with_wide_scores()._replace(values=widen(inputs.values))).to(half)
         # Here mask and bias may be in float32.
         inputs, dtype = inputs._replace(raw_query=widen(inputs.raw_query)), torch.float32
     if isinstance(beta, Tensor):

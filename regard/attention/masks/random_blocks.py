@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.axes import Rule, make_lookup
-from regard.attention.checks import check_integer
+from regard.attention.axes import Rule, check_integer, make_lookup
 from regard.attention.masks.base import Mask
 from regard.attention.positions import Positions
 

@@ -5,8 +5,7 @@ from typing import final
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.axes import Rule, make_lookup
-from regard.attention.checks import check_integer
+from regard.attention.axes import Rule, check_integer, make_lookup
 from regard.attention.masks.base import Interval, Mask, may_lack_own_key
 from regard.attention.positions import Positions
 

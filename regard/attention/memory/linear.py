@@ -19,9 +19,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.attention.axes import align, widen
+from regard.attention.axes import align, align_to_query, broadcast_leading, check_axes, widen
 from regard.attention.biases import Bias
-from regard.attention.checks import align_to_query, broadcast_leading, check_axes
 from regard.attention.choices import Choice, Proportional, divide
 from regard.attention.masks import All, Any, Causal, Dense, Mask, Not
 from regard.attention.memory.base import KeyValueCache

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.attention.checks import check_integer
+from regard.attention.axes import check_integer
 from regard.attention.masks import Mask
 from regard.attention.memory.slots import FixedSizeCache, empty_slots, hide_empty_slots
 from regard.attention.positions import Positions

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.attention.checks import check_integer
+from regard.attention.axes import check_integer
 from regard.attention.masks import FilledSlots, Mask
 from regard.attention.memory.base import KeyValueCache, check_can_grow
 from regard.attention.memory.growing import Memory

@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.attention.axes import is_inspectable
-from regard.attention.checks import check_integer
+from regard.attention.axes import check_integer, is_inspectable
 from regard.attention.masks import FilledSlots, Mask
 from regard.attention.memory.base import KeyValueCache, check_new_pairs, check_unmapped
 from regard.attention.scores import Score

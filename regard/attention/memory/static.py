@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.attention.axes import is_inspectable
-from regard.attention.checks import check_integer
+from regard.attention.axes import check_integer, is_inspectable
 from regard.attention.masks import Mask
 from regard.attention.memory.base import check_can_grow
 from regard.attention.memory.growing import Memory

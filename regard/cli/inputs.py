@@ -1,6 +1,7 @@
 """Inputs named on the command line: a file that is an input itself, the lines of a file, or a text."""
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from io import BufferedIOBase, BytesIO
 from pathlib import Path
@@ -12,7 +13,7 @@ from regard.recipes.base.run import Run
 from regard.recipes.registry import get_entry
 from regard.system.compression import is_packed, plain_name
 from regard.system.files import check_readable, read_unpacked
-from regard.system.pipes import is_pipe, open_pipe
+from regard.system.pipes import open_pipe
 
 MOST_BYTES = 1_000_000
 """Maximum length of a line."""
@@ -50,7 +51,7 @@ def decode_argument(word: str) -> str:
 def read_lines(name: str) -> Iterator[list[str]]:
     """Yield blocks of lines of a file or a pipe; only a compressed file is read into memory as a whole."""
     path = Path(name)
-    if is_pipe(check_readable(path)):
+    if stat.S_ISFIFO(check_readable(path).st_mode):
         with open_pipe(path) as stream:
             yield from read_stream_lines(cast("BufferedIOBase", stream), name)
         return

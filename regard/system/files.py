@@ -14,7 +14,7 @@ from regard.errors import UserError, did_you_mean
 from regard.system.compression import unpack
 from regard.system.fingerprints import add_digest
 from regard.system.memory import available_memory, variable_limit
-from regard.system.pipes import is_pipe, read_pipe
+from regard.system.pipes import read_pipe
 
 JSON_LIMIT = 64 << 20
 """Maximum size in bytes of a JSON file in a run folder; a vocabulary of a million entries takes a quarter of it."""
@@ -51,7 +51,7 @@ def check_readable(path: Path) -> os.stat_result:
         raise UserError(f"{path}: cannot be read: {error}.") from error
     if stat.S_ISDIR(status.st_mode):
         raise UserError(f"{path}: is a folder, expected a file.")
-    if not stat.S_ISREG(status.st_mode) and not is_pipe(status):
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISFIFO(status.st_mode):
         raise UserError(f"{path}: is a device or socket, expected a regular file.")
     return status
 
@@ -62,7 +62,7 @@ def check_file(path: Path) -> os.stat_result:
     Raises:  UserError as `check_readable`, and for a pipe.
     """
     status = check_readable(path)
-    if is_pipe(status):
+    if stat.S_ISFIFO(status.st_mode):
         raise UserError(f"{path}: is a named pipe, expected a regular file.")
     return status
 
@@ -144,7 +144,7 @@ def _read(path: Path, limit: int | None) -> bytes:
     if size > limit:
         raise UserError(f"{path}: has {size:,} bytes, more than the {limit:,} that are read{hint}.")
     try:
-        if is_pipe(status):
+        if stat.S_ISFIFO(status.st_mode):
             content = read_pipe(path, status, limit=limit)
         else:
             with path.open("rb") as file:

@@ -8,7 +8,6 @@ import functools
 import io
 import os
 import select
-import stat
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -33,11 +32,6 @@ def cache_named_pipes() -> Generator[None, None, None]:
         yield
     finally:
         _named.reset(token)
-
-
-def is_pipe(status: os.stat_result) -> bool:
-    """Return True if a stat result is that of a pipe."""
-    return stat.S_ISFIFO(status.st_mode)
 
 
 def open_pipe(path: Path) -> BinaryIO:

@@ -6,6 +6,7 @@ block, for every length. Samples are read in order without seeking, since seekin
 
 import io
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,7 +24,6 @@ from regard.data.sound.resample import resample
 from regard.errors import UserError
 from regard.system.files import check_content, check_readable, file_limit, is_limit_set, read_bytes
 from regard.system.fingerprints import add_file_digest
-from regard.system.pipes import is_pipe
 
 FORMATS = "WAV, W64, RF64, AIFF, AU, CAF, FLAC, Ogg and MP3"
 _MAGICS = (b"RIFF", b"RIFX", b"RF64", b"riff", b"FORM", b".snd", b"dns.", b"caff", b"fLaC", b"OggS")
@@ -78,7 +78,7 @@ def append_sound(store: SampleStore, path: Path, sample_rate: int, where: str = 
     except UserError as error:
         raise UserError(f"{where}: {error}" if where else str(error)) from error
     try:
-        with _spool(read_bytes(path)) if is_pipe(status) else path.open("rb") as file:
+        with _spool(read_bytes(path)) if stat.S_ISFIFO(status.st_mode) else path.open("rb") as file:
             add_file_digest(path, file)
             file.seek(0)
             return _append(store, file, sample_rate, name)

@@ -151,11 +151,11 @@ class Recipe(ABC, Generic[ConfigT]):
         data: Any = self.config.data  # type: ignore[attr-defined]
         return not getattr(data, "train", None) or bool(getattr(data, "test", None))
 
-    def load(self, split: str, other: Any = None) -> Examples[Any]:
-        """Return the examples of `read`, after reporting what was left out."""
+    def load(self, split: str, other: Any = None, *, notify: Callable[[str], None] | None = None) -> Examples[Any]:
+        """Return the examples of `read`, after reporting what was left out, by default to the recipe's `notify`."""
         examples = self.read(split, other)
         for line in examples.skipped:
-            self.notify(line)
+            (notify or self.notify)(line)
         return examples
 
     @cached_property
@@ -168,12 +168,12 @@ class Recipe(ABC, Generic[ConfigT]):
         """Validation examples, as read."""
         return self.load("val")
 
-    def load_usable(self, examples: Examples[Any]) -> Examples[Any]:
-        """Return the usable examples, after reporting what was left out."""
+    def load_usable(self, examples: Examples[Any], *, notify: Callable[[str], None] | None = None) -> Examples[Any]:
+        """Return the usable examples, after reporting what was left out, as `load` does."""
         usable = self.usable(examples)
         for line in usable.skipped:
             if line not in examples.skipped:
-                self.notify(line)
+                (notify or self.notify)(line)
         return usable
 
     @cached_property

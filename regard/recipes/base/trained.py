@@ -117,17 +117,10 @@ class TrainedRun:
         settings = defaults_of_run(self.entry.evaluation, self.config)
         own = {item.name for item in fields(settings)} & options.keys()
         settings = replace(settings, **{name: options.pop(name) for name in own if options[name] is not None})
-        recipe, before = self.recipe, self.recipe.notify
-        recipe.notify = notify or before
-        try:
-            other = None
-            if path is not None:
-                other = set_options(settings.data, {"test": (str(path),)} | options)
-            elif options:
-                raise TypeError(f"{next(iter(options))!r} is an option of other data, which needs a path")
-            examples = recipe.load_usable(self._test_examples() if other is None else recipe.load("test", other))
-        finally:
-            recipe.notify = before
+        if path is None and options:
+            raise TypeError(f"{next(iter(options))!r} is an option of other data, which needs a path")
+        other = None if path is None else set_options(settings.data, {"test": (str(path),)} | options)
+        recipe, examples = self.recipe, self._test_examples(other, notify)
         with torch.no_grad():
             scores = recipe.score(self._active, examples, settings) | recipe.report(self._active, examples)
         samples = {} if "samples" in scores else {"samples": self._samples(examples)}
@@ -138,7 +131,7 @@ class TrainedRun:
 
         Raises UserError if the run has no test data or the index is out of range.
         """
-        examples = self.recipe.load_usable(self._test_examples())
+        examples = self._test_examples()
         if not 0 <= index < len(examples):
             present = f"{len(examples)} inputs, from 0 to {len(examples) - 1}"
             raise UserError(f"{examples.origin} has {present}; there is no input {index}")
@@ -173,11 +166,11 @@ class TrainedRun:
         """Plot an input and its answer to an image file, if `recipe.plots_answers`."""
         self.recipe.plot_answer(self._active, self._prepare([given], 1).rows[0], out, overwrite=overwrite)
 
-    def _test_examples(self) -> Examples[Any]:
-        """Return the test examples of the run. Raises UserError if there are none."""
-        if not self.recipe.has_test():
+    def _test_examples(self, other: Any = None, notify: Callable[[str], None] | None = None) -> Examples[Any]:
+        """Return the usable test examples of the run, or of other data. Raises UserError if there are none."""
+        if other is None and not self.recipe.has_test():
             raise UserError(f"the run {self.folder} has no test data: give it with --data.test")
-        return self.recipe.load("test")
+        return self.recipe.load_usable(self.recipe.load("test", other, notify=notify), notify=notify)
 
     def _prepare(self, inputs: Sequence[Any], first: int, names: Sequence[str] = ()) -> Prepared:
         """Read the inputs, and report what is unusual about them."""

@@ -106,7 +106,7 @@ LabeledBatch = Batch[Any, Tensor]
 
 
 class LabeledBatches:
-    """Batches of tokenized texts and numeric targets, one for each text, or of shape (texts, ...).
+    """Batches of tokenized texts and numeric targets: labels, one for each text, or of shape (texts, ...).
 
     change(ids, epoch, index): augmentation of a text in training (word dropout), a pure function; or None.
     extend(source, indices): returns the source of a batch with what else the model reads of these texts; or None.
@@ -138,9 +138,13 @@ class LabeledBatches:
         rows = [self.texts[i] for i in indices]
         if self.change is not None:
             rows = [self.change(row, epoch, i) for row, i in zip(rows, indices, strict=True)]
-        target = torch.from_numpy(self.labels[list(indices)])
         source = pad([row.tolist() for row in rows])
+        target = self.target(source, indices)
         return Batch(source if self.extend is None else self.extend(source, indices), target, tuple(indices))
+
+    def target(self, source: Padded, indices: Sequence[int]) -> Tensor:
+        """Return the targets of the given texts."""
+        return torch.from_numpy(self.labels[list(indices)])
 
 
 def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:

@@ -10,10 +10,11 @@ A word that is split into several tokens has its tag at the first one; the other
 Source: columns tjong2003, section 2.2.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +22,10 @@ from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.data.bad_rows import BadRow, BadRows
-from regard.data.batches import Batch, Ragged, pad, plan_batches
+from regard.data.batches import Ragged
 from regard.data.config import TaggedConfig
 from regard.data.text.label_normalizer import LabelNormalizer
+from regard.data.text.labels import LabeledBatches
 from regard.data.text.lines import read_lines
 from regard.data.text.rows import decode_line, parse_json_object
 from regard.data.tokenizer import UNK, Tokenizer
@@ -98,49 +100,23 @@ def encode_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int],
     return ids, first
 
 
-TaggedBatch = Batch[Padded, Tensor]
-"""Sentences (token ids, padded with 0) and the tag of each token, -1 for none."""
-
-
-class TaggedBatches:
+class TaggedBatches(LabeledBatches):
     """Batches of tokenized sentences with tag indices, both (ids, tags) of equal length.
 
-    change(ids, epoch, index): augmentation of a sentence in training (word dropout), a pure function; or None.
-    Raises:  UserError by `plan` if one sentence alone exceeds batch_tokens.
+    Targets hold the tag of each token, -1 for none. settings: those of LabeledBatches.
     """
 
-    def __init__(
-        self,
-        rows: Sequence[tuple[Sequence[int], Sequence[int]]],
-        *,
-        batch_tokens: int,
-        seed: int,
-        change: Callable[[np.ndarray, int, int], np.ndarray] | None = None,
-        origin: str = "",
-    ):
-        self.origin = origin
-        self.ids, self.tags = (
-            Ragged.from_sequences(ids for ids, _ in rows),
-            Ragged.from_sequences(tags for _, tags in rows),
-        )
-        self.batch_tokens, self.seed, self.change = batch_tokens, seed, change
+    def __init__(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]], **settings: Any):
+        super().__init__(Ragged.from_sequences(ids for ids, _ in rows), (), **settings)
+        self.tags = Ragged.from_sequences(tags for _, tags in rows)
 
-    def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        """Return the indices of each batch, a pure function of (lengths, seed, epoch)."""
-        lengths = [(length, length) for length in self.ids.lengths.tolist()]
-        return plan_batches(lengths, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch, origin=self.origin)
-
-    def collate(self, epoch: int, indices: Sequence[int]) -> TaggedBatch:
-        """Return the tensors of the given sentences."""
-        rows = [self.ids[i] for i in indices]
-        if self.change is not None:
-            rows = [self.change(row, epoch, i) for row, i in zip(rows, indices, strict=True)]
-        source = pad([row.tolist() for row in rows])
+    def target(self, source: Padded, indices: Sequence[int]) -> Tensor:
+        """Return the tags of the tokens of the given sentences."""
         target = torch.full(source.items.shape, _NO_TAG)
         for row, i in enumerate(indices):
             tags = torch.from_numpy(self.tags[i].astype(np.int64))
             target[row, : len(tags)] = tags
-        return Batch(source, target, tuple(indices))
+        return target
 
 
 def _split_sentences(lines: Sequence[tuple[int, bytes]]) -> list[tuple[int, list[bytes]]]:

@@ -14,7 +14,7 @@ every machine and in every version, so a run can be repeated and resumed anywher
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -52,18 +52,6 @@ PairBatch = Batch[Padded, Padded]
 def count_target_tokens(batch: PairBatch) -> int:
     """Return the number of tokens to predict: every target token except BOS."""
     return int(batch.target.lengths.sum()) - len(batch.indices)
-
-
-class PairBatches(Protocol):
-    """Interface between a data set of pairs and the training loop."""
-
-    def plan(self, epoch: int) -> list[tuple[int, ...]]:
-        """Return the indices of each batch of an epoch, the same list at every call."""
-        ...
-
-    def collate(self, epoch: int, indices: Sequence[int]) -> PairBatch:
-        """Return the tensors of the given examples of an epoch."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,15 @@ import itertools
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
+import torch
 
 from regard.data.batches import Ragged
 from regard.data.config import LabeledConfig, OnBad
 from regard.data.embedded.reviews import make_reviews
 from regard.data.text.labels import LabeledBatches, Labels, read_labeled
 from regard.data.text.pairs import Pairs
+from regard.data.tokenizer import UNK
 from regard.errors import UserError
 
 
@@ -85,19 +86,25 @@ def test_unknown_label_is_an_error_with_its_line_or_skipped():
 def test_batches_hold_every_row_once_with_its_label_and_repeat():
     texts = Ragged.from_sequences([[5] * length for length in (1, 4, 2, 3, 1, 7)])
     labels = [0, 1, 2, 3, 4, 5]
-
-    def change(ids: np.ndarray, epoch: int, index: int) -> np.ndarray:
-        return np.full_like(ids, 10 * epoch + index)
-
-    batches = LabeledBatches(texts, labels, batch_tokens=8, seed=3, change=change)
+    batches = LabeledBatches(texts, labels, batch_tokens=8, seed=3)
     rows = [row for rows in batches.plan(1) for row in rows]
     assert sorted(rows) == labels
     for indices in batches.plan(1):
         batch = batches.collate(1, indices)
         assert batch.target.tolist() == list(indices)
-        assert batch.source.items[:, 0].tolist() == [10 + row for row in indices]
         assert batch.source.lengths.tolist() == [len(texts[row]) for row in indices]
     assert batches.plan(1) == LabeledBatches(texts, labels, batch_tokens=8, seed=3).plan(1)
+
+
+def test_word_dropout_replaces_a_share_of_tokens_others_in_each_epoch_and_row():
+    texts = Ragged.from_sequences([[5] * 1000] * 2)
+    batches = LabeledBatches(texts, [0, 1], batch_tokens=2000, seed=3, word_dropout=0.25)
+    (first, second), (later, _) = (batches.collate(epoch, (0, 1)).source.items for epoch in (0, 1))
+    assert set(first.tolist()) == {UNK, 5}
+    assert 0.2 < (first == UNK).double().mean() < 0.3
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, later)
+    assert torch.equal(batches.collate(0, (1, 0)).source.items[1], first)  # whatever the batch
 
 
 def test_synthetic_reviews_are_the_same_for_the_same_seed_and_share_no_text_between_splits():

@@ -17,10 +17,11 @@ from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.data.bad_rows import with_hint
-from regard.data.batches import Batch, Ragged, pad, plan_batches
+from regard.data.batches import Batch, Ragged, generator, pad, plan_batches
 from regard.data.config import LabeledConfig, OnBad
 from regard.data.text.label_normalizer import LabelNormalizer
 from regard.data.text.pairs import Pairs, read_pairs
+from regard.data.tokenizer import UNK
 from regard.errors import UserError, did_you_mean
 from regard.system.files import read_json
 
@@ -108,7 +109,7 @@ LabeledBatch = Batch[Any, Tensor]
 class LabeledBatches:
     """Batches of tokenized texts and numeric targets: labels, one for each text, or of shape (texts, ...).
 
-    change(ids, epoch, index): augmentation of a text in training (word dropout), a pure function; or None.
+    word_dropout: share of the tokens replaced by UNK, others in each epoch.
     extend(source, indices): returns the source of a batch with what else the model reads of these texts; or None.
     Raises:  UserError by `plan` if one text alone exceeds batch_tokens.
     """
@@ -120,13 +121,13 @@ class LabeledBatches:
         *,
         batch_tokens: int,
         seed: int,
-        change: Callable[[np.ndarray, int, int], np.ndarray] | None = None,
+        word_dropout: float = 0.0,
         extend: Callable[[Padded, Sequence[int]], Any] | None = None,
         origin: str = "",
     ):
         self.origin = origin
         self.texts, self.labels = texts, np.asarray(labels)
-        self.batch_tokens, self.seed, self.change, self.extend = batch_tokens, seed, change, extend
+        self.batch_tokens, self.seed, self.word_dropout, self.extend = batch_tokens, seed, word_dropout, extend
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         """Return the indices of each batch, a pure function of (lengths, seed, epoch)."""
@@ -136,8 +137,9 @@ class LabeledBatches:
     def collate(self, epoch: int, indices: Sequence[int]) -> LabeledBatch:
         """Return the tensors of the given texts."""
         rows = [self.texts[i] for i in indices]
-        if self.change is not None:
-            rows = [self.change(row, epoch, i) for row, i in zip(rows, indices, strict=True)]
+        if self.word_dropout:
+            draws = [generator(self.seed, epoch, i).random(len(row)) for row, i in zip(rows, indices, strict=True)]
+            rows = [np.where(draw < self.word_dropout, UNK, row) for row, draw in zip(rows, draws, strict=True)]
         source = pad([row.tolist() for row in rows])
         target = self.target(source, indices)
         return Batch(source if self.extend is None else self.extend(source, indices), target, tuple(indices))

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from regard.attention.masks import Padded
@@ -115,7 +114,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
             train.targets,
             batch_tokens=self.config.train.batch_tokens,
             seed=self.run.seed,
-            change=self._drop_words if self.config.word_dropout else None,
+            word_dropout=self.config.word_dropout,
             extend=self._compute_ratios(train, train.targets),
             origin=train.origin,
         )
@@ -205,7 +204,3 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
                     f"than {file_limit():,} bytes: set --naive-bayes none."
                 )
         return lambda source, indices: attach_ratios(source, [ratios[i] for i in indices])
-
-    def _drop_words(self, ids: NDArray[np.int32], epoch: int, index: int) -> NDArray[np.int32]:
-        draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.run.seed, epoch, index))))
-        return np.where(draw.random(len(ids)) < self.config.word_dropout, np.int32(UNK), ids)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.batches import pad
@@ -21,7 +20,7 @@ from regard.data.config import TaggedConfig
 from regard.data.embedded.tags import make_sentences
 from regard.data.text.labels import Labels
 from regard.data.text.tagged import TaggedBatches, TaggedSentences, encode_words, read_tagged, split_words
-from regard.data.tokenizer import UNK, Tokenizer
+from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
 from regard.models.build import build_tagger
@@ -103,9 +102,9 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     def batches(self) -> TaggedBatches:
         """Return batches of sentences of similar length, with word dropout."""
         train = self.load_usable(self.train)
-        change = self._drop_words if self.config.word_dropout else None
         limits = {"batch_tokens": self.config.train.batch_tokens, "seed": self.run.seed}
-        return TaggedBatches(self.encode(train.data), change=change, origin=train.origin, **limits)
+        settings = {"word_dropout": self.config.word_dropout, "origin": train.origin}
+        return TaggedBatches(self.encode(train.data), **limits, **settings)
 
     def model(self) -> Model:
         """Return a tagger for this vocabulary and these tags."""
@@ -213,10 +212,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
                 labels[index] = numbers[tag]
             rows.append((ids, labels))
         return rows
-
-    def _drop_words(self, ids: NDArray[np.int32], epoch: int, index: int) -> NDArray[np.int32]:
-        draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self.run.seed, epoch, index))))
-        return np.where(draw.random(len(ids)) < self.config.word_dropout, np.int32(UNK), ids)
 
     @property
     def _training_labels(self) -> Labels:

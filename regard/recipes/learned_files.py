@@ -10,7 +10,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from regard.errors import UserError
 from regard.system.files import check_file, read_json
@@ -30,6 +30,30 @@ from regard.system.writing import write_atomically
 FILE = "learned.json"
 _STAGE = ".learned.new"
 _FORMAT, _VERSION = "regard-learned", 2
+
+
+class LearnedRecord(NamedTuple):
+    """Content of learned.json."""
+
+    files: Mapping[str, str] = {}
+    """Fingerprint of each file that the recipe wrote, by its path in the folder."""
+    data: Mapping[str, str] = {}
+    """Digest of the data by role."""
+
+    def can_compare(self, settings: Iterable[str]) -> bool:
+        """Return True if the digests of the data of all these settings are recorded, so that paths may change."""
+        return all(is_recorded(self.data, setting) for setting in settings)
+
+    def check_data(self, folder: Path, data: Mapping[str, Content]) -> None:
+        """Raise UserError naming data whose content changed since the run in the folder started."""
+        keys = find_changes(self.data, data)
+        if keys:
+            name = data[keys[0]].path if keys[0] in data else f"{keys[0]} (of the run's data)"
+            more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
+            raise UserError(
+                f"{name}: {_describe_change(keys[0], self.data, data)}{more}, so training in {folder} cannot be "
+                "resumed exactly. Restore the data, or choose another folder with --run"
+            )
 
 
 def learn(
@@ -58,9 +82,29 @@ def learn(
         shutil.rmtree(stage, ignore_errors=True)
 
 
+def read_learned(folder: Path) -> LearnedRecord:
+    """Read the record of a folder. Raises UserError if it is missing, damaged, or of another version."""
+    path = folder / FILE
+    if not path.exists():
+        raise UserError(f"{path} is missing: the run is not complete")
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: damaged: it must hold an object")
+    version = content.get("version")
+    if type(version) is int and version != _VERSION:
+        age = "an older" if version < _VERSION else "a newer"
+        raise UserError(f"{path} was written by {age} regard: its version is {version}, this one reads {_VERSION}")
+    content = verify_checksum(path, content)
+    files, data = content.get("files"), content.get("data")
+    is_whole = content.get("format") == _FORMAT and version == _VERSION and _is_files(files) and _is_digests(data)
+    if not is_whole:
+        raise UserError(f"{path}: damaged: it must hold the fingerprints of files and the digests of data")
+    return LearnedRecord(content["files"], content["data"])
+
+
 def check_learned(folder: Path) -> None:
-    """Raise UserError naming a file that is missing or was modified."""
-    for name, expected in _content(folder, required=True)["files"].items():
+    """Raise UserError naming a recorded file that is missing or was modified."""
+    for name, expected in read_learned(folder).files.items():
         path = folder / name
         if not path.exists():
             raise UserError(f"{path} is missing: the run is not complete")
@@ -72,35 +116,12 @@ def check_learned(folder: Path) -> None:
             )
 
 
-def can_compare(folder: Path, settings: Iterable[str]) -> bool:
-    """Return True if the digests of the data of all these settings are recorded, so that paths may change."""
-    data = _content(folder)["data"]
-    return all(is_recorded(data, setting) for setting in settings)
-
-
-def check_data(folder: Path, data: Mapping[str, Content]) -> None:
-    """Raise UserError naming data whose content changed since the run started."""
-    before = _content(folder, required=True)["data"]
-    keys = find_changes(before, data)
-    if keys:
-        name = data[keys[0]].path if keys[0] in data else f"{keys[0]} (of the run's data)"
-        more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
-        raise UserError(
-            f"{name}: {_describe_change(keys[0], before, data)}{more}, so training in {folder} cannot be resumed "
-            "exactly. Restore the data, or choose another folder with --run"
-        )
-
-
-def list_learned_files(folder: Path) -> list[str]:
-    """Return the files that the recipe wrote, relative to the folder; empty before training has written the record."""
-    return list(_content(folder)["files"])
-
-
 def list_unchanged_files(folder: Path) -> list[str]:
     """Return the recorded files that are in the folder itself and unmodified, by their fingerprints."""
+    files = read_learned(folder).files if (folder / FILE).exists() else {}
     return [
         name
-        for name, expected in _content(folder)["files"].items()
+        for name, expected in files.items()
         if (path := folder / name).is_file() and path.resolve() == folder.resolve() / name
         if is_unchanged(path, expected)
     ]
@@ -127,27 +148,6 @@ def _describe_change(key: str, before: Mapping[str, str], data: Mapping[str, Con
         form, other = (suffix.removeprefix(".").upper() or "text in columns" for suffix in (ending, endings.pop()))
         return f"is read as {form} because of its name, but was read as {other} when the run started"
     return "is read now, but was not when the run started"
-
-
-def _content(folder: Path, *, required: bool = False) -> dict[str, Any]:
-    """Return the record; before training has written it, an empty one, unless it is required."""
-    path = folder / FILE
-    if not path.exists():
-        if required:
-            raise UserError(f"{path} is missing: the run is not complete")
-        return {"files": {}, "data": {}}
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: damaged: it must hold an object")
-    version = content.get("version")
-    if type(version) is int and version != _VERSION:
-        age = "an older" if version < _VERSION else "a newer"
-        raise UserError(f"{path} was written by {age} regard: its version is {version}, this one reads {_VERSION}")
-    content = verify_checksum(path, content)
-    files, data = content.get("files"), content.get("data")
-    if content.get("format") != _FORMAT or version != _VERSION or not (_is_files(files) and _is_digests(data)):
-        raise UserError(f"{path}: damaged: it must hold the fingerprints of files and the digests of data")
-    return content
 
 
 def _is_files(files: object) -> bool:

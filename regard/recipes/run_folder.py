@@ -13,18 +13,21 @@ The checksum covers the whole file. After an intended edit, set "checksum" to th
 
 import dataclasses
 import json
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 from regard.errors import UserError
 from regard.recipes import learned_files
-from regard.recipes.base.run import Run, find_moved_data, parameter_settings, training_fingerprint
+from regard.recipes.base.run import Run, data_paths, find_moved_data, parameter_settings, training_fingerprint
 from regard.recipes.registry import RECIPES
 from regard.settings.tree import apply_changes, find_differences, to_plain
-from regard.system.files import read_json
-from regard.system.fingerprints import add_checksum, verify_checksum
+from regard.system.files import check_file, read_json
+from regard.system.fingerprints import add_checksum, summarize, verify_checksum
+from regard.system.lock import DirectoryChangedError, RunDirectory, lock_directory
 from regard.system.output_files import FOLDERS, check_no_link, claim_folder
 from regard.system.writing import write_atomically
 
@@ -35,7 +38,8 @@ _KEYS = {"format_version": int, "recipe": str, "seed": int, "config": dict, "reg
 _MAX_SHOWN = 5
 _UNFINISHED = {".run.json.new", ".learned.json.new", ".report.json.new", ".learned.new"}
 """Temporary files that a killed process may have left behind."""
-_RESULTS = ("model.safetensors", "report.json", "log.jsonl")
+_REPORT = "report.json"
+_RESULTS = (_REPORT, "model.safetensors", "log.jsonl")
 _TRAINING = {"log.jsonl", "tb", "checkpoints", "snapshots", ".model.safetensors.new"}
 """Files that training creates before its first checkpoint."""
 
@@ -78,57 +82,148 @@ def read_run(folder: str | Path) -> Run:
     return Run(**{key: content[key] for key in ("recipe", "seed", "created", "regard")}, config=config)
 
 
-def check_claim(folder: Path, run: Run) -> bool:
-    """Return True if the folder already holds a run with these settings. Changes nothing.
+class RunFolder:
+    """Folder of a run, locked for training. What it held before is read once, under the lock.
 
-    Raises UserError if it holds another run with a checkpoint, naming the differences, or files of something else.
+    Created by `open_run_folder` on the main process; other processes receive a copy and only read.
+
+    run:        settings, with the precision `auto` replaced.
+    reason:     reason for the precision; empty if it was given.
+    fingerprint: the settings that affect the parameters.
+    is_resumed: True if the folder already held this run.
+    report:     report of the run if it was finished before, so that nothing is left to do.
     """
-    for path in (folder, *folder.parents):
-        if path.is_symlink() and not path.exists():
-            raise UserError(
-                f"{path} is a symbolic link to {path.readlink()}, which does not exist: make that folder, or choose "
-                "another with --run"
-            )
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file, not a folder for a run; choose another with --run")
-    if not (folder / _FILE).exists():
-        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-        names = [name for name in names if not (name.startswith(".") or _is_linked(folder / name))]
-        if names:
-            listing = ", ".join(names[:_MAX_SHOWN]) + (" ..." if len(names) > _MAX_SHOWN else "")
-            raise UserError(f"{folder} holds files of something else ({listing}); choose another folder with --run")
-        return False
-    before = read_run(folder)
-    is_same = before.recipe == run.recipe and not find_differences(
-        training_fingerprint(before), training_fingerprint(run)
-    )
-    # Without a digest (a recipe that reads its files itself), data is the same only if its path is.
-    if is_same and learned_files.can_compare(folder, find_moved_data(before, run)):
-        return True
-    if has_begun(folder) or not _is_all_known(folder):
-        _refuse_another(folder, before, run)
-    return False
+
+    def __init__(
+        self, directory: RunDirectory, run: Run, resolve: Callable[[], tuple[str, str]], notify: Callable[[str], None]
+    ):
+        self.directory, folder = directory, directory.path
+        before = self._before = read_run(folder) if (folder / _FILE).exists() else None
+        self._has_begun = has_begun(folder)
+        self.learned = learned_files.LearnedRecord()
+        if before is None:
+            _check_nothing_else(folder)
+        elif (folder / learned_files.FILE).exists():
+            self.learned = learned_files.read_learned(folder)
+        is_same, self._moved = False, {}
+        if before is not None:
+            differences = find_differences(training_fingerprint(before), training_fingerprint(run))
+            is_same = before.recipe == run.recipe and not differences.keys() - {"train.precision"}
+            self._moved = find_moved_data(before, run)
+        if before is not None and run.config.train.precision == "auto" and (self._has_begun or is_same):
+            precision, self.reason = before.config.train.precision, "the run started with it"
+        else:
+            precision, self.reason = resolve()
+        config = dataclasses.replace(run.config, train=dataclasses.replace(run.config.train, precision=precision))
+        self.run = dataclasses.replace(run, config=config)
+        self.fingerprint, self._paths = training_fingerprint(self.run), data_paths(self.run)
+        # Without a digest (a recipe that reads its files itself), data is the same only if its path is.
+        is_same = is_same and self.learned.can_compare(self._moved)
+        self.is_resumed = before is not None and is_same and before.config.train.precision == precision
+        if before is not None and not self.is_resumed and (self._has_begun or not _is_all_known(folder)):
+            _refuse_another(folder, before, self.run)
+        self.report = self._find_report(notify) if self.is_resumed else None
+
+    def _find_report(self, notify: Callable[[str], None]) -> dict[str, Any] | None:
+        """Return the report of a run that is finished with exactly these settings, else None."""
+        folder, path = self.directory.path, self.directory.path / _REPORT
+        for name in _RESULTS:
+            # These will be written: report a folder or pipe of that name before training, not after it.
+            if os.path.lexists(folder / name):
+                check_file(folder / name)
+        if not path.exists() or self._before is None or self._before.config != self.run.config:
+            return None
+        try:
+            report = verify_checksum(path, _json(path))
+            same = report.get("config") == to_plain(self.run.config)
+            training, test = report.get("training"), report.get("test")
+            if same and not (
+                isinstance(training, dict) and "stop_reason" in training and isinstance(test, dict | None)
+            ):
+                raise UserError(f"{path}: damaged: it must hold training and test")
+        except UserError as error:
+            notify(f"{error}; it is written again")
+            return None
+        return report if same and (folder / "model.safetensors").exists() else None
+
+    def claim(self, learn: Callable[[Path], None], digests: Mapping[str, str], notify: Callable[[str], None]) -> bool:
+        """Claim the folder after the data has been checked. Return True if training has no checkpoint yet.
+
+        learn:   writes vocabularies, labels and scales to a folder; not called once training started with them.
+        digests: digests by path of the data that was read (regard.system.fingerprints).
+        """
+        by_ending = getattr(self.run.config.data, "format", "auto") == "auto"
+        data = summarize(digests, self._paths, by_ending=by_ending)
+
+        def write(root: Path) -> bool:
+            if not self._has_begun:
+                learned_files.learn(root, learn, claim=lambda: self._write_settings(root), data=data)
+                return True
+            learned_files.check_learned(root)
+            self.learned.check_data(root, data)
+            for name, (before, now) in self._moved.items():
+                notify(f"{name} has moved from {before} to {now}; its content is the same")
+            self._write_settings(root)
+            return not any(root.glob("checkpoints/step-*"))
+
+        return self.directory.write(write)
+
+    def _write_settings(self, root: Path) -> None:
+        before = self._before
+        if before is None or not self.is_resumed:
+            if before is not None:
+                release(root)
+            _write(root, self.run)
+        elif before.config != self.run.config:
+            _write(root, dataclasses.replace(before, config=self.run.config))
+
+    def release(self) -> None:
+        """Undo the claim of a run that has no checkpoint, so that other settings may use the folder."""
+        if not has_begun(self.directory.path):
+            release(self.directory.path)
+
+    def write_report(self, report: Mapping[str, Any]) -> None:
+        """Write report.json, which marks the run as finished."""
+        content = json.dumps(add_checksum(report), indent=2, ensure_ascii=False) + "\n"
+        self.directory.write(lambda root: write_atomically(root / _REPORT, content))
+        self.directory.check("it holds this finished run")
 
 
-def claim(folder: Path, run: Run) -> bool:
-    """Claim the folder for this run. Return True if it already held a run with these settings.
+@contextmanager
+def open_run_folder(
+    folder: Path, run: Run, *, resolve: Callable[[], tuple[str, str]], notify: Callable[[str], None]
+) -> Generator[RunFolder, None, None]:
+    """Create, lock and read the folder of a run; folders created here are removed again if they stay empty.
 
-    Raises UserError as `check_claim`.
+    resolve: returns the precision of a new run and the reason for it.
+    Raises:  UserError if the folder holds another run with a checkpoint, naming the differences, or files of something
+             else, or if another process trains in it. Nothing was changed then.
     """
-    folder = Path(folder)
-    if not check_claim(folder, run):
-        release(folder)
-        _write(folder, run)
-        return False
-    before = read_run(folder)
-    if before.config != run.config:
-        _write(folder, dataclasses.replace(before, config=run.config))
-    return True
+    _check_path(folder)
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        with lock_directory(folder) as directory:
+            root = directory.path
+            opened = RunFolder(directory, run, resolve, notify)
+            if opened.report:
+                yield opened
+                return
+            clean(root)
+            check_own_files(root, opened.learned.files)
+            try:
+                yield opened
+            finally:
+                with suppress(OSError, DirectoryChangedError):  # files that could not be removed earlier
+                    clean(directory.path)
+    finally:
+        with suppress(OSError):
+            for path in created:
+                path.rmdir()
 
 
-def check_own_files(folder: Path) -> None:
+def check_own_files(folder: Path, learned: Iterable[str]) -> None:
     """Raise UserError if a file of the run is a symbolic link, or a folder of it links to files of something else."""
-    for name in (_FILE, learned_files.FILE, *_RESULTS, *learned_files.list_learned_files(folder)):
+    for name in (_FILE, learned_files.FILE, *_RESULTS, *learned):
         check_no_link(folder, name)
     for name in FOLDERS:
         claim_folder(folder / name)
@@ -155,6 +250,27 @@ def has_begun(folder: Path) -> bool:
     """Return True if the run has a checkpoint, its own or of a model that it trains first, or weights."""
     has_checkpoint = (any(folder.glob(pattern)) for pattern in ("checkpoints/step-*", "*/checkpoints/step-*"))
     return any(has_checkpoint) or (folder / "model.safetensors").exists()
+
+
+def _check_path(folder: Path) -> None:
+    """Raise UserError if the path leads to a file, or through a symbolic link to nothing."""
+    for path in (folder, *folder.parents):
+        if path.is_symlink() and not path.exists():
+            raise UserError(
+                f"{path} is a symbolic link to {path.readlink()}, which does not exist: make that folder, or choose "
+                "another with --run"
+            )
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file, not a folder for a run; choose another with --run")
+
+
+def _check_nothing_else(folder: Path) -> None:
+    """Raise UserError if a folder without a run holds files other than hidden ones and links to other disks."""
+    names = sorted(path.name for path in folder.iterdir())
+    names = [name for name in names if not (name.startswith(".") or _is_linked(folder / name))]
+    if names:
+        listing = ", ".join(names[:_MAX_SHOWN]) + (" ..." if len(names) > _MAX_SHOWN else "")
+        raise UserError(f"{folder} holds files of something else ({listing}); choose another folder with --run")
 
 
 def _is_all_known(folder: Path) -> bool:

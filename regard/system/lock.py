@@ -138,10 +138,12 @@ class RunDirectory:
 
 @contextmanager
 def lock_directory(folder: Path) -> Generator[RunDirectory, None, None]:
-    """Open and lock an existing folder as the directory of a run.
+    """Open and lock a folder as the directory of a run; create it if there is none.
 
     Raises:  UserError if another process trains in it; see `RunDirectory.lock`.
     """
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
     directory = RunDirectory(folder)
     try:
         directory.lock()

@@ -62,13 +62,13 @@ class World:
 
     def run_on_main(self, work: Callable[[], Item]) -> Item:
         """Run `work` on the main process and return its result, or raise its error, on every process."""
+        if self.size == 1:
+            return work()
         item, error = None, None
         if self.is_main:
             try:
                 item = work()
             except (UserError, OSError) as raised:
-                if self.size == 1:
-                    raise
                 error = raised
         item, error = self.broadcast((item, error))
         if error is not None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -96,12 +97,11 @@ def fit(
     settings = {**(fingerprint or {}), "seed": seed, "train": config.training_fingerprint()}
     settings["native"] = absence() is None  # with and without compiled code, dropout draws other bits
     with join_process_group(config.device) as world, handle_signals() as interruption, ExitStack() as stack:
-        directory = world.run_on_main(lambda: _open_directory(folder, stack))
+        if isinstance(folder, Path):
+            folder = world.run_on_main(partial(stack.enter_context, lock_directory(folder)))
         replica = Replica(model, world, shard=config.shard, compiled=config.compile)
         validation = Validation(validate, metric=metric, maximize=maximize, replica=replica, interruption=interruption)
-        run = _Run(
-            replica, validation, batches=batches, config=config, directory=directory, seed=seed, settings=settings
-        )
+        run = _Run(replica, validation, batches=batches, config=config, directory=folder, seed=seed, settings=settings)
         with run.log:
             return run.run()
 
@@ -160,7 +160,7 @@ class _Run:
             if progress.is_validation_due(config):
                 self.validate()
                 self.check_directory()
-            elif self.is_checkpoint_due():
+            elif progress.is_checkpoint_due(config, saved=self.saved):
                 self.save()
                 self.check_directory()
             limit = progress.limit_reached(config)
@@ -296,15 +296,6 @@ class _Run:
         if self.world.is_main and is_best:
             self.store.publish(progress.step)
 
-    def is_checkpoint_due(self) -> bool:
-        """Return True if the steps or minutes between checkpoints have passed since the last one."""
-        config, (step, seconds) = self.config, self.saved
-        if step == self.progress.step:
-            return False
-        if config.checkpoint_every and self.progress.step % config.checkpoint_every == 0:
-            return True
-        return 0 < 60 * config.checkpoint_minutes <= self.progress.seconds - seconds
-
     def save(self) -> None:
         """Write a checkpoint."""
         files = {"model": tensors_of(self.model), "optimizer": optimizer_tensors(self.optimizer, self.model)}
@@ -399,14 +390,6 @@ class _Run:
     def clock(self) -> float:
         """Return the training time in seconds, including that before the run was resumed."""
         return time.monotonic() - self.start_time
-
-
-def _open_directory(folder: Path | RunDirectory, stack: ExitStack) -> RunDirectory:
-    """Return the locked directory of the run; its lock is released with the stack."""
-    if isinstance(folder, RunDirectory):
-        return folder
-    folder.mkdir(parents=True, exist_ok=True)
-    return stack.enter_context(lock_directory(folder))
 
 
 def _format_metrics(metrics: Mapping[str, float]) -> str:

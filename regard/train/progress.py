@@ -105,6 +105,16 @@ class Progress:
             return False
         return self.step % config.validate_every == 0 if config.validate_every else self.position == 0
 
+    def is_checkpoint_due(self, config: TrainConfig, *, saved: tuple[int, float]) -> bool:
+        """Return True if the steps or minutes between checkpoints have passed since `saved`, the step and seconds of
+        the last one."""
+        step, seconds = saved
+        if step == self.step:
+            return False
+        if config.checkpoint_every and self.step % config.checkpoint_every == 0:
+            return True
+        return 0 < 60 * config.checkpoint_minutes <= self.seconds - seconds
+
     def record_validation(self, metrics: dict[str, float], *, metric: str, maximize: bool, window: int) -> bool:
         """Record a validation of the current weights. Return True if they are the best so far; NaN never is.
 

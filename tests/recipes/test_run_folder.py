@@ -1,7 +1,9 @@
 """Ownership of run folders, and errors of damaged ones."""
 
+import copy
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,8 @@ import pytest
 from regard.errors import UserError
 from regard.recipes.base.run import Run
 from regard.recipes.dates.config import DatesRunConfig
-from regard.recipes.learned_files import discard, learn
-from regard.recipes.run_folder import FORMAT_VERSION, check_claim, check_own_files, claim, read_run
+from regard.recipes.learned_files import discard
+from regard.recipes.run_folder import FORMAT_VERSION, open_run_folder, read_run
 from regard.recipes.translate.config import TranslateRunConfig
 from regard.settings.tree import apply_changes
 from regard.system.fingerprints import add_checksum, file_fingerprint
@@ -20,6 +22,17 @@ from regard.system.fingerprints import add_checksum, file_fingerprint
 def make_run(**changes: Any) -> Run:
     config = apply_changes(DatesRunConfig(), changes, called=str)
     return Run(recipe="dates", seed=3, config=config)
+
+
+def learn_nothing(_stage: Path) -> None:
+    pass
+
+
+def claim(folder: Path, run: Run, learn: Callable[[Path], object] = learn_nothing) -> bool:
+    """Claim a folder as training does; return True if it already held the run."""
+    with open_run_folder(folder, run, resolve=lambda: (run.config.train.precision, ""), notify=print) as own:
+        own.claim(lambda stage: learn(stage) and None, {}, print)
+        return own.is_resumed
 
 
 def test_saved_run_is_read_unchanged(tmp_path: Path) -> None:
@@ -77,14 +90,12 @@ def test_claim_refuses_another_seed_and_recipe(tmp_path: Path) -> None:
 
 
 def test_claim_replaces_a_run_without_a_checkpoint(tmp_path: Path) -> None:
-    claim(tmp_path, make_run())
-    learn(tmp_path, lambda stage: (stage / "tokenizer.json").write_text("{}"), claim=lambda: None, data={})
+    claim(tmp_path, make_run(), lambda stage: (stage / "tokenizer.json").write_text("{}"))
     (tmp_path / "log.jsonl").touch()
     other = make_run(train={"lr": 0.5})
-    assert check_claim(tmp_path, other) is False
     assert claim(tmp_path, other) is False
     assert read_run(tmp_path) == other
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.jsonl", "run.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["learned.json", "log.jsonl", "run.json"]
 
 
 def test_claim_refuses_another_run_beside_files_that_are_not_its_own(tmp_path: Path) -> None:
@@ -108,12 +119,13 @@ def test_read_run_refuses_a_setting_that_was_altered(tmp_path: Path) -> None:
 
 
 def test_claim_refuses_files_of_something_else(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("long", encoding="utf-8")
+    for name in ("thesis.tex", ".run.json.new"):
+        (tmp_path / name).write_text("long", encoding="utf-8")
     with pytest.raises(UserError, match=r"files of something else \(thesis.tex\)"):
         claim(tmp_path, make_run())
     with pytest.raises(UserError, match="is a file, not a folder"):
         claim(tmp_path / "thesis.tex", make_run())
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".run.json.new", "thesis.tex"]
 
 
 def test_claim_accepts_a_folder_in_which_it_was_killed_while_writing(tmp_path: Path) -> None:
@@ -192,14 +204,15 @@ def test_hidden_files_are_ignored(tmp_path: Path) -> None:
     (tmp_path / ".DS_Store").touch()
     assert claim(tmp_path, make_run()) is False
     assert claim(tmp_path, make_run(train={"lr": 0.5})) is False
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".DS_Store", ".gitignore", "run.json"]
+    names = [".DS_Store", ".gitignore", "learned.json", "run.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
 def test_folder_that_is_a_broken_link_is_named(tmp_path: Path) -> None:
     (tmp_path / "current").symlink_to("gone")
     for folder in (tmp_path / "current", tmp_path / "current" / "run"):
         with pytest.raises(UserError, match="current is a symbolic link to gone, which does not exist"):
-            check_claim(folder, make_run())
+            claim(folder, make_run())
 
 
 @pytest.mark.parametrize(
@@ -207,14 +220,14 @@ def test_folder_that_is_a_broken_link_is_named(tmp_path: Path) -> None:
 )
 def test_file_of_a_run_that_is_a_link_is_refused(tmp_path: Path, name: str) -> None:
     run, victim = tmp_path / "run", tmp_path / "victim"
-    run.mkdir()
-    learn(run, lambda stage: (stage / "a.json").write_text("{}"), claim=lambda: None, data={})
-    check_own_files(run)
+    claim(run, make_run(), lambda stage: (stage / "a.json").write_text("{}"))
     victim.write_bytes((run / name).read_bytes() if (run / name).exists() else b"dear")
     (run / name).unlink(missing_ok=True)
     (run / name).symlink_to(victim)
+    content = victim.read_bytes()
     with pytest.raises(UserError, match=rf"{name} is a symbolic link to .*victim"):
-        check_own_files(run)
+        claim(run, make_run())
+    assert victim.read_bytes() == content
 
 
 def test_foreign_files_are_never_removed(tmp_path: Path) -> None:
@@ -241,9 +254,33 @@ def test_folder_with_links_to_another_disk_is_accepted(tmp_path: Path) -> None:
     run.mkdir()
     disk.mkdir()
     (run / "checkpoints").symlink_to(disk)
-    assert check_claim(run, make_run()) is False
-    check_own_files(run)
+    assert claim(run, make_run()) is False
     (disk / ".regard-run.json").unlink()
     (disk / "thesis.tex").touch()
     with pytest.raises(UserError, match="holds files that may not belong to this run"):
-        check_own_files(run)
+        claim(run, make_run())
+
+
+def test_folder_is_read_once_under_the_lock(tmp_path: Path) -> None:
+    def open_folder(run: Run) -> Any:
+        return open_run_folder(tmp_path / "run", run, resolve=lambda: ("float32", ""), notify=print)
+
+    with open_folder(make_run()) as own:
+        assert not own.is_resumed
+        own.claim(learn_nothing, {}, print)
+        with pytest.raises(UserError, match="trains in this folder"), open_folder(make_run(train={"lr": 0.5})):
+            pass
+        other = copy.deepcopy(own)  # as sent to the other processes
+        assert (other.run, other.fingerprint) == (own.run, own.fingerprint)
+        assert other.directory.path == own.directory.path
+        other.directory.close()
+    assert read_run(tmp_path / "run").config.train.lr == make_run().config.train.lr
+    with open_folder(make_run()) as own:
+        assert own.is_resumed
+
+
+def test_run_that_never_claimed_leaves_no_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    with open_run_folder(folder, make_run(), resolve=lambda: ("float32", ""), notify=print):
+        assert folder.is_dir()
+    assert list(tmp_path.iterdir()) == []

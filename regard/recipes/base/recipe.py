@@ -125,13 +125,9 @@ class Recipe(ABC, Generic[ConfigT]):
 
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
         self.run = run
+        self.config: ConfigT = run.config
         self.notify = notify
         self.entry = entry
-
-    @property
-    def config(self) -> ConfigT:
-        """All settings of the run."""
-        return self.run.config
 
     # Data
 

@@ -41,8 +41,8 @@ def find_moved_data(before: Run, now: Run) -> dict[str, tuple[str, str]]:
 
 def parameter_settings(run: Run) -> dict[str, Any]:
     """Return the settings that affect the parameters, with the paths of data."""
-    settings: dict[str, Any] = {"seed": run.seed} | to_plain(run.config)
-    settings["train"] = run.config.train.training_fingerprint()
+    training = run.config.train.training_fingerprint()
+    settings: dict[str, Any] = {"seed": run.seed} | to_plain(run.config) | {"train": training}
     settings["data"] = {name: value for name, value in settings["data"].items() if not name.startswith("test")}
     return {name: value for name, value in settings.items() if name != "decode"}
 

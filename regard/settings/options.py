@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from regard.errors import UserError
-from regard.settings.tree import Setting, apply_changes, collect_groups
+from regard.settings.tree import Setting, apply_changes, select_variants, settings_by_path
 from regard.settings.values import suggest
 
 Own = TypeVar("Own")
@@ -60,11 +60,13 @@ def parse(argv: Sequence[str], own: Own, config: Config, *, max_positionals: int
     Raises UserError, naming the nearest option or value, for one that does not exist or is out of range.
     """
     config = apply_variants(config, argv)
-    settings = _by_path(own) | _by_path(config)
-    positionals, options = _split(argv, settings, others=_other_variants(config))
+    own_settings, settings = settings_by_path(own), settings_by_path(config)
+    positionals, options = _split(argv, own_settings | settings, config)
     if len(positionals) > max_positionals:
         raise UserError(f"{positionals[max_positionals]!r} is one argument too many; expected {expected}")
-    return Parsed(positionals, _set(own, options), _set(config, options))
+    own_changes, changes = _nest(options, own_settings), _nest(options, settings)
+    own = apply_changes(own, own_changes, called=option_name)
+    return Parsed(positionals, own, apply_changes(config, changes, called=option_name))
 
 
 def apply_variants(config: Config, argv: Sequence[str]) -> Config:
@@ -72,36 +74,11 @@ def apply_variants(config: Config, argv: Sequence[str]) -> Config:
 
     Raises UserError for a variant that does not exist.
     """
-    done: set[str] = set()
-    while True:
-        choices = {path for path, setting in _by_path(config).items() if setting.variants and path not in done}
-        given = {path: value for path, value in _pairs(argv) if path in choices and value is not None}
-        if not given:
-            return config
-        done |= set(given)
-        config = apply_changes(config, _nest(given), called=option_name)
+    values = {path: value for path, value in _pairs(argv) if value is not None}
+    return select_variants(config, values, called=option_name)
 
 
-def _by_path(config: Any) -> dict[str, Setting]:
-    return {setting.path: setting for group in collect_groups(config) for setting in group.settings}
-
-
-def _other_variants(config: Any) -> dict[str, str]:
-    """Return the options of variants that are not selected, each with the selection that would enable it."""
-    options: dict[str, str] = {}
-    for path, setting in _by_path(config).items():
-        for name, variant in setting.variants.items():
-            if name == setting.value:
-                continue
-            choice = f"{option_name(path)} {name}"
-            for inner in (f"{path}.{below}" for below in _by_path(variant())):
-                options[inner] = f"{options[inner]} or {choice}" if inner in options else choice
-    return options
-
-
-def _split(
-    argv: Sequence[str], settings: Mapping[str, Setting], *, others: Mapping[str, str]
-) -> tuple[list[str], dict[str, Any]]:
+def _split(argv: Sequence[str], settings: Mapping[str, Setting], config: Any) -> tuple[list[str], dict[str, Any]]:
     """Split a command line into positionals and the values of options by path."""
     positionals: list[str] = []
     options: dict[str, Any] = {}
@@ -116,7 +93,7 @@ def _split(
         name, equals, value = word.partition("=")
         path = _path(name)
         if path not in settings:
-            raise _unknown(name, path, settings, others)
+            raise _unknown(name, path, settings, config)
         if equals:
             many = settings[path].kind.count != 1
             options[path] = re.split(r"[,\s]+", value.strip()) if many else value
@@ -139,16 +116,13 @@ def _take(setting: Setting, name: str, rest: list[str]) -> Any:
     return values[0] if kind.count == 1 else values
 
 
-def _set(config: Config, options: Mapping[str, Any]) -> Config:
-    own = _by_path(config)
-    given = {path: value for path, value in options.items() if path in own}
-    return apply_changes(config, _nest(given), called=option_name)
+def _nest(options: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """Turn {"a.b": 1, "c": 2} into {"a": {"b": 1}, "c": 2}; a selected variant becomes `name` inside its dict.
 
-
-def _nest(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn {"a.b": 1, "c": 2} into {"a": {"b": 1}, "c": 2}; a selected variant becomes `name` inside its dict."""
+    Options that are not among the settings are left out.
+    """
     tree: dict[str, Any] = {}
-    for path in sorted(options):
+    for path in sorted(options.keys() & settings.keys()):
         *above, name = path.split(".")
         node = tree
         for part in above:
@@ -159,12 +133,26 @@ def _nest(options: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def _unknown(name: str, path: str, settings: Mapping[str, Setting], others: Mapping[str, str]) -> UserError:
+def _unknown(name: str, path: str, settings: Mapping[str, Setting], config: Any) -> UserError:
+    others = _other_variants(config)
     if path in others:
         return UserError(f"option {name} needs {others[path]}, which is not selected")
     known = [option_name(known) for known in settings]
     hint = suggest(option_name(path), known) or _suggest_same_ending(path, settings)
     return UserError(f"unknown option {name}{hint or '; --help lists all'}")
+
+
+def _other_variants(config: Any) -> dict[str, str]:
+    """Return the options of variants that are not selected, each with the selection that would enable it."""
+    options: dict[str, str] = {}
+    for path, setting in settings_by_path(config).items():
+        for name, variant in setting.variants.items():
+            if name == setting.value:
+                continue
+            choice = f"{option_name(path)} {name}"
+            for inner in (f"{path}.{below}" for below in settings_by_path(variant())):
+                options[inner] = f"{options[inner]} or {choice}" if inner in options else choice
+    return options
 
 
 def _suggest_same_ending(path: str, settings: Iterable[str]) -> str:

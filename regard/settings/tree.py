@@ -66,6 +66,11 @@ def collect_groups(config: Any, path: str = "") -> list[Group]:
     return [Group(path, inspect.cleandoc(type(config).__doc__ or ""), tuple(own)), *below]
 
 
+def settings_by_path(config: Any) -> dict[str, Setting]:
+    """Return the settings of a configuration by dotted path; of unions, those of the present variant."""
+    return {setting.path: setting for group in collect_groups(config) for setting in group.settings}
+
+
 def to_plain(config: Any) -> dict[str, Any]:
     """Convert a configuration to JSON types: nested dicts, numbers, text, lists; a variant's dict has a `name`."""
     out: dict[str, Any] = {}
@@ -104,17 +109,31 @@ def apply_changes(
     new: dict[str, Any] = {}
     for name, value in changes.items():
         at = _join(path, name)
-        below, given = _choose_variant(known[name], getattr(config, name), value, called(at))
-        if not dataclasses.is_dataclass(below):
-            new[name] = _parse_value(known[name], given, called(at))
-        elif isinstance(given, Mapping):
+        try:
+            below, given = _choose_variant(known[name], getattr(config, name), value)
+            is_value = not dataclasses.is_dataclass(below)
+            new[name] = known[name].convert(given) if is_value else below
+        except ValueError as error:
+            raise UserError(f"{called(at)} {error}") from error
+        if not is_value:
             new[name] = apply_changes(below, given, called=called, complete=complete, path=at)
-        else:
-            raise UserError(f"{called(at)} must hold settings by name, got {short_repr(given)}")
-    try:
-        return dataclasses.replace(config, **new)  # pyrefly: ignore[bad-specialization]
-    except ValueError as error:
-        raise UserError(f"{called(path)}: {error}" if path else str(error)) from error
+    return _replace(config, new, called(path) if path else "")
+
+
+def select_variants(config: C, names: Mapping[str, str], *, called: Callable[[str], str], path: str = "") -> C:
+    """Return the configuration with the variants of unions that `names` gives by dotted path. Raises as above."""
+    new: dict[str, Any] = {}
+    for name, kind in field_kinds(type(config)).items():
+        at, value = _join(path, name), getattr(config, name)
+        try:
+            chosen = _choose_variant(kind, value, names[at])[0] if at in names and variants_of(kind) else value
+        except ValueError as error:
+            raise UserError(f"{called(at)} {error}") from error
+        if dataclasses.is_dataclass(chosen):
+            chosen = select_variants(chosen, names, called=called, path=at)
+        if chosen is not value:
+            new[name] = chosen
+    return _replace(config, new, called(path) if path else "") if new else config
 
 
 def find_differences(first: Mapping[str, Any], second: Mapping[str, Any], path: str = "") -> dict[str, tuple[Any, Any]]:
@@ -135,24 +154,27 @@ def variants_of(kind: Kind) -> dict[str, Any]:
     return {base.name: base for base in kind.bases} if is_union else {}  # pyrefly: ignore[missing-attribute]
 
 
-def _choose_variant(kind: Kind, now: Any, given: Any, called: str) -> tuple[Any, Any]:
-    """Return an instance of the variant named by `given` and its settings, for a union; otherwise, both as is."""
+def _choose_variant(kind: Kind, now: Any, given: Any) -> tuple[Any, Any]:
+    """Return an instance of the variant named by `given` and its settings, for a union; otherwise, both as is.
+
+    Raises ValueError (`must ..., got ...`) for another name, or if a dataclass is given no settings by name.
+    """
     variants = variants_of(kind)
+    if not variants and dataclasses.is_dataclass(now) and not isinstance(given, Mapping):
+        raise ValueError(f"must hold settings by name, got {short_repr(given)}")
     if not variants:
         return now, given
-    settings = {"name": given} if isinstance(given, str) else given
-    if not isinstance(settings, Mapping):
-        raise UserError(f"{called} must be one of {', '.join(variants)}, got {short_repr(given)}")
-    name = _parse_value(Kind(bases=(str,), choices=tuple(variants)), settings.get("name", now.name), called)
+    settings = given if isinstance(given, Mapping) else {"name": given}
     inside = {key: value for key, value in settings.items() if key != "name"}
+    name = Kind(bases=(str,), choices=tuple(variants)).convert(settings.get("name", now.name))
     return (now if name == now.name else variants[name]()), inside
 
 
-def _parse_value(kind: Kind, given: Any, called: str) -> Any:
+def _replace(config: C, new: Mapping[str, Any], called: str) -> C:
     try:
-        return kind.convert(given)
+        return dataclasses.replace(config, **new)  # pyrefly: ignore[bad-specialization]
     except ValueError as error:
-        raise UserError(f"{called} {error}") from error
+        raise UserError(f"{called}: {error}" if called else str(error)) from error
 
 
 def _to_plain_value(value: Any) -> Any:

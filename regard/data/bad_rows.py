@@ -43,16 +43,18 @@ class Skipped(Sequence[str]):
         return "\n".join([f"skipped {len(self)} bad lines:", *rows]) if rows else ""
 
 
+_NONE = Skipped()
+
+
 class BadRows:
     """Policy for the bad rows of one data set, and collector of those that are left out.
 
     noun: what is left out, in messages: lines, sentences, images ...
     """
 
-    def __init__(self, on_bad: OnBad, noun: str = "lines", *, before: Skipped | None = None) -> None:
+    def __init__(self, on_bad: OnBad, noun: str = "lines", *, before: Skipped = _NONE) -> None:
         self.on_bad, self.noun = on_bad, noun
-        self._messages = list(before.messages) if before else []
-        self._reasons = list(before.reasons) if before else []
+        self._messages, self._reasons = list(before.messages), list(before.reasons)
 
     @property
     def skipped(self) -> Skipped:

@@ -208,35 +208,38 @@ class _Blocks:
         positions: PositionalEncoding | None,
         feedforward: Callable[[], nn.Module] | None,
     ):
-        self.config, self.dropout = config, dropout
-        self.score, self.feedforward = score, feedforward
+        self.config, self.score = config, score
+        self.norm = _norm(config) if norm is None else norm
+        self.residual = partial(Residual, config.width, norm=self.norm, order=config.norm_order, dropout=dropout)
         sizes = PositionSizes(config.width, config.heads, config.query_size)
         self.positions = create_positions(config.positions, sizes) if positions is None else positions
-        self.norm = _norm(config) if norm is None else norm
+        self.rotary = self.positions if self.positions.rotates else None
+        if feedforward is None:
+            kind = GatedFeedForward if config.gated else FeedForward
+            options = {"activation": config.activation, "bias": config.bias}
+            feedforward = partial(kind, config.width, config.feedforward, **options)
+        self.feedforward = feedforward
 
     def encoder_block(self, bias: Bias | None, layer: int) -> EncoderBlock | InducedBlock:
-        residuals, points = (self.residual(), self.residual()), self.config.inducing_points
+        points = self.config.inducing_points
         if points is not None:
-            if bias is not None or self.positions.rotates:
+            if bias is not None or self.rotary is not None:
                 name = type(self.positions).__name__
                 raise ValueError(f"positions must be added to the items with inducing_points, got {name}")
             axis = f"inducing points of layer {layer}"
             gather = self.attention(Role("encoder self", layer, queries=axis, keys="source"))
             attention = self.attention(Role("encoder self", layer, queries="source", keys=axis))
-            return InducedBlock(points, gather, attention, self.build_feedforward(), residuals)
-        role = Role("encoder self", layer, queries="source", keys="source")
-        return EncoderBlock(self.self_attention(role, bias), self.build_feedforward(), residuals)
+            return InducedBlock(points, gather, attention, self.feedforward(), (self.residual(), self.residual()))
+        attention = self.attention(Role("encoder self", layer, queries="source", keys="source"), bias, self.rotary)
+        return EncoderBlock(attention, self.feedforward(), (self.residual(), self.residual()))
 
     def decoder_block(self, bias: Bias | None, layer: int, *, reads_source: bool, in_order: bool) -> DecoderBlock:
-        residuals = (self.residual(), self.residual(), self.residual())
         queries, keys = ("output", "decoder input") if in_order else ("queries", "queries")
         role = Role("decoder self", layer, queries=queries, keys=keys)
-        own = self.self_attention(role, bias) if in_order else self.attention(role)
+        own = self.attention(role, bias, self.rotary) if in_order else self.attention(role)
         cross = self.attention(Role("cross", layer, queries=queries, keys="source")) if reads_source else None
-        return DecoderBlock(own, cross, self.build_feedforward(), residuals, window=self.config.window)
-
-    def self_attention(self, role: Role, bias: Bias | None) -> MultiHead:
-        return self.attention(role, bias, self.positions if self.positions.rotates else None)
+        feedforward, residuals = self.feedforward(), (self.residual(), self.residual(), self.residual())
+        return DecoderBlock(own, cross, feedforward, residuals, window=self.config.window)
 
     def attention(self, role: Role, bias: Bias | None = None, positions: PositionalEncoding | None = None) -> MultiHead:
         config = self.config
@@ -255,17 +258,6 @@ class _Blocks:
             projection_bias=config.bias,
             role=role,
         )
-
-    def build_feedforward(self) -> nn.Module:
-        config = self.config
-        if self.feedforward is not None:
-            return self.feedforward()
-        kind = GatedFeedForward if config.gated else FeedForward
-        return kind(config.width, config.feedforward, activation=config.activation, bias=config.bias)
-
-    def residual(self) -> Residual:
-        config = self.config
-        return Residual(config.width, norm=self.norm, order=config.norm_order, dropout=self.dropout)
 
 
 def _norm(config: TransformerConfig) -> Callable[[int], nn.Module]:

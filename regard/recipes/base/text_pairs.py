@@ -8,7 +8,6 @@ from regard.data.batches import EncodedPairs
 from regard.data.config import OnBad
 from regard.data.text.pairs import Pairs, limit_length, read_pairs
 from regard.data.tokenizer import Tokenizer
-from regard.errors import UserError
 from regard.recipes.base.config import OtherPairs
 from regard.recipes.base.recipe import Examples
 
@@ -63,12 +62,10 @@ def filter_by_length(
     encoded = codec.encode(Texts(pairs.sources, pairs.targets, pairs.origin))
     lengths = list(zip(encoded.sources.lengths.tolist(), encoded.targets.lengths.tolist(), strict=True))
     keep, skipped = limit_length(pairs, lengths, max_length=max_length, on_bad=on_bad)
-    notes = (f"{pairs.origin}: {skipped.describe()}",) if skipped else ()
-    if not keep:
-        raise UserError(f"{pairs.origin}: no pair is left")
-    texts = Texts([pairs.sources[i] for i in keep], [pairs.targets[i] for i in keep], pairs.origin)
+    notes = (f"{pairs.origin}: {skipped.describe()}",) if skipped.messages else ()
     if len(keep) == len(pairs):
-        return texts, encoded, notes
+        return Texts(pairs.sources, pairs.targets, pairs.origin), encoded, notes
+    texts = Texts([pairs.sources[i] for i in keep], [pairs.targets[i] for i in keep], pairs.origin)
     sources = (encoded.sources[i].tolist() for i in keep)
     return texts, EncodedPairs.from_sequences(sources, (encoded.targets[i].tolist() for i in keep)), notes
 

@@ -87,8 +87,8 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def batches(self) -> TokenBatches:
         """Return batches of pairs of similar length."""
-        limits = {"batch_tokens": self.settings.train.batch_tokens, "seed": self.run.seed}
-        return TokenBatches(self.training_pairs(), **limits, origin=self.training_origin())
+        origin, batch_tokens = self.training_origin(), self.settings.train.batch_tokens
+        return TokenBatches(self.training_pairs(), batch_tokens=batch_tokens, seed=self.run.seed, origin=origin)
 
     def model(self) -> Model:
         """Return an encoder-decoder for these vocabularies."""

@@ -99,7 +99,7 @@ BAD = [
     ({"tiles": {}}, "<tiles> is not a setting; did you mean tile?"),
     ({"tile": {"shape": {"name": "round", "side": 1}}}, "<tile.shape.side> is not a setting"),
     ({"tile": {"shape": "squar"}}, "<tile.shape> must be round or square, .*did you mean square?"),
-    ({"tile": {"shape": 3}}, "<tile.shape> must be one of round, square, got 3"),
+    ({"tile": {"shape": 3}}, "<tile.shape> must be round or square, got 3"),
     ({"tile": {"shape": {"name": {"__class__": "os.system"}}}}, "<tile.shape> must be round or square"),
     ({"tile": {"shape": {"radius": "wide"}}}, "<tile.shape.radius> must be a whole number, got 'wide'"),
     ({"tile": "x"}, "<tile> must hold settings by name, got 'x'"),

@@ -117,7 +117,7 @@ def apply_changes(
             raise UserError(f"{called(at)} {error}") from error
         if not is_value:
             new[name] = apply_changes(below, given, called=called, complete=complete, path=at)
-    return _replace(config, new, called(path) if path else "")
+    return _replace(config, new, called, path)
 
 
 def select_variants(config: C, names: Mapping[str, str], *, called: Callable[[str], str], path: str = "") -> C:
@@ -133,7 +133,7 @@ def select_variants(config: C, names: Mapping[str, str], *, called: Callable[[st
             chosen = select_variants(chosen, names, called=called, path=at)
         if chosen is not value:
             new[name] = chosen
-    return _replace(config, new, called(path) if path else "") if new else config
+    return _replace(config, new, called, path)
 
 
 def find_differences(first: Mapping[str, Any], second: Mapping[str, Any], path: str = "") -> dict[str, tuple[Any, Any]]:
@@ -170,11 +170,11 @@ def _choose_variant(kind: Kind, now: Any, given: Any) -> tuple[Any, Any]:
     return (now if name == now.name else variants[name]()), inside
 
 
-def _replace(config: C, new: Mapping[str, Any], called: str) -> C:
+def _replace(config: C, new: Mapping[str, Any], called: Callable[[str], str], path: str) -> C:
     try:
-        return dataclasses.replace(config, **new)  # pyrefly: ignore[bad-specialization]
+        return dataclasses.replace(config, **new) if new else config  # pyrefly: ignore[bad-specialization]
     except ValueError as error:
-        raise UserError(f"{called}: {error}" if called else str(error)) from error
+        raise UserError(f"{called(path)}: {error}" if path else str(error)) from error
 
 
 def _to_plain_value(value: Any) -> Any:

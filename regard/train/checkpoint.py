@@ -83,9 +83,21 @@ class CheckpointStore:
     def _folder(self) -> Path:
         return self._directory.path
 
-    def clean(self) -> None:
-        """Remove files that a killed process left partly written or partly removed."""
+    def open(self) -> Checkpoint | None:
+        """Remove what a killed process left partly written, and return the last checkpoint as `latest`.
+
+        Raises: UserError for symbolic links; CheckpointError if there are weights, but no checkpoint.
+        """
+        check_no_link(self._folder, _WEIGHTS)
+        claim_folder(self._folder / "tb")
         self._directory.write(self._clean)
+        saved, weights = self.latest(), self._folder / _WEIGHTS
+        if saved is None and weights.exists():
+            raise CheckpointError(
+                f"{weights} holds trained weights, but there is no checkpoint to resume from. To start a new run, use "
+                "another run folder, or remove this file."
+            )
+        return saved
 
     def _clean(self, root: Path) -> None:
         for name in ("checkpoints", "snapshots"):

@@ -22,9 +22,8 @@ from regard.errors import UserError
 from regard.ops.dispatch import absence
 from regard.system.interrupt import handle_signals
 from regard.system.lock import RunDirectory, lock_directory
-from regard.system.output_files import check_no_link, claim_folder
 from regard.train.average import MovingAverage
-from regard.train.checkpoint import Checkpoint, CheckpointError, CheckpointStore, check_settings
+from regard.train.checkpoint import Checkpoint, CheckpointStore, check_settings
 from regard.train.config import TrainConfig
 from regard.train.distribution import Replica, join_process_group
 from regard.train.log import Log
@@ -129,7 +128,8 @@ class _Run:
         self.average = MovingAverage(self.model, decay=config.ema) if config.ema else None
         self.store = CheckpointStore(directory, keep=config.keep)
         self.epoch_plan: tuple[int, Sequence[tuple[int, ...]]] = (-1, ())
-        self.progress, log_bytes = self.resume()
+        saved = self.world.run_on_main(self.store.open)
+        self.progress, log_bytes = self.resume(saved) if saved else (Progress(), 0)
         self.saved = (self.progress.step, self.progress.seconds)
         self.start_time = time.monotonic() - self.progress.seconds
         self.log = Log(
@@ -205,11 +205,9 @@ class _Run:
         self.optimizer.zero_grad()
         if self.average:
             self.average.update(number)
-        progress.advance(config, used=len(rows), batches=len(plan))
-        progress.seconds, progress.tokens = seconds, progress.tokens + sums.count
-        self.stopping = stop_requests > 0
         new = (sum(totals), nll, sums.count)
-        progress.log_sums = [before + value for before, value in zip(progress.log_sums, new, strict=True)]
+        progress.advance(config, used=len(rows), batches=len(plan), sums=new, seconds=seconds)
+        self.stopping = stop_requests > 0
         is_line = number % config.log_every == 0
         self.log.record_step(
             progress,
@@ -307,23 +305,8 @@ class _Run:
             self.store.save(self.progress, whole, ties=self.ties, settings=self.settings, log_bytes=self.log.size())
         self.saved = (self.progress.step, self.progress.seconds)
 
-    def resume(self) -> tuple[Progress, int]:
-        """Load the last checkpoint, and return its progress and the length of its log."""
-
-        def load_latest() -> Checkpoint | None:
-            check_no_link(self.directory.path, self.weights.name)
-            claim_folder(self.directory.path / "tb")
-            self.store.clean()
-            return self.store.latest()
-
-        saved = self.world.run_on_main(load_latest)
-        if saved is None and self.world.run_on_main(self.weights.exists):
-            raise CheckpointError(
-                f"{self.weights} holds trained weights, but there is no checkpoint to resume from. To start a new run, "
-                "use another run folder, or remove this file."
-            )
-        if saved is None:
-            return Progress(), 0
+    def resume(self, saved: Checkpoint) -> tuple[Progress, int]:
+        """Load a checkpoint, and return its progress and the length of its log."""
         check_settings(saved, self.settings)
         # The path as seen by this process, which may differ from that of the main process.
         saved = replace(saved, folder=self.directory.path / "checkpoints" / saved.folder.name)

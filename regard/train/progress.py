@@ -80,14 +80,21 @@ class Progress:
         """
         return next(iter(self.fractions(config, batches=batches).values()), 0.0)
 
-    def advance(self, config: TrainConfig, *, used: int, batches: int) -> None:
-        """Count a step that used the next `used` of the `batches` batches of the epoch."""
+    def advance(
+        self, config: TrainConfig, *, used: int, batches: int, sums: tuple[float, float, int], seconds: float
+    ) -> None:
+        """Count a step that used the next `used` of the `batches` batches of the epoch, and ended after `seconds`.
+
+        sums: its loss, negative log-likelihood and number of target tokens, as in `log_sums`.
+        """
         self.step += 1
         self.position += used
         if self.position >= batches:
             self.epoch, self.position = self.epoch + 1, 0
         if self.step == config.warmup:
             self.warmup_end = self.completed_fraction(config, batches=batches)
+        self.seconds, self.tokens = seconds, self.tokens + sums[-1]
+        self.log_sums = [before + value for before, value in zip(self.log_sums, sums, strict=True)]
 
     def limit_reached(self, config: TrainConfig) -> str | None:
         """Return the limit that is reached, "steps", "epochs", "minutes" or "patience", or None."""

@@ -233,10 +233,9 @@ def test_partial_files_of_a_killed_process_are_removed(run: Path) -> None:
     shutil.copytree(at(run, 4), at(run, 4).with_suffix(".old"))
     for path in (run / ".model.safetensors.new", run / "snapshots" / ".step-00000012.safetensors.new"):
         path.write_bytes(b"half")
-    CheckpointStore(RunDirectory(run), keep=2).clean()
+    checkpoint = CheckpointStore(RunDirectory(run), keep=2).open()
     unfinished = sorted(path.name for path in run.rglob("*") if ".new" in path.name or ".old" in path.name)
     assert unfinished == []
-    checkpoint = CheckpointStore(RunDirectory(run), keep=2).latest()
     assert checkpoint is not None
     assert checkpoint.progress.step == 8
 

@@ -17,7 +17,7 @@ def rates(config: TrainConfig) -> list[float]:
     for number in range(1, (config.steps or 14) + 1):
         fraction = progress.completed_fraction(config, batches=7)
         values.append(learning_rate(config, step=number, done=fraction, warmup_end=progress.warmup_end))
-        progress.advance(config, used=1, batches=7)
+        progress.advance(config, used=1, batches=7, sums=(0.0, 0.0, 0), seconds=progress.seconds)
     return values
 
 

@@ -44,8 +44,7 @@ from regard.layers.recurrent.cells import CELLS, Cell, CellState, GRUCell
 from regard.layers.recurrent.encoder import EncodedSource
 from regard.layers.recurrent.self_attentive import Past, SelfAttentiveCell
 from regard.models.config import STATE_SCORES, RecurrentConfig, SelfAttentiveConfig
-from regard.models.cores.core import Core
-from regard.models.cores.parts import create_choice, create_score
+from regard.models.cores.core import Core, create_choice, create_score
 from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory, decode
 
 AnyCell = Cell | SelfAttentiveCell

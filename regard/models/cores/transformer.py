@@ -32,8 +32,7 @@ from regard.layers.positions.base import PositionalEncoding, PositionSizes
 from regard.layers.read import Role
 from regard.layers.residual import Residual
 from regard.models.config import SCORES, PositionsConfig, TransformerConfig
-from regard.models.cores.core import Core, config_of
-from regard.models.cores.parts import create_choice, create_positions, create_score
+from regard.models.cores.core import Core, config_of, create_choice, create_positions, create_score
 
 
 @dataclass(frozen=True, eq=False)

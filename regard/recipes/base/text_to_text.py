@@ -48,12 +48,15 @@ class TextToTextRecipe(Recipe[ConfigT]):
     """Maximum length of an output, the number of learned positions; None if positions are not learned."""
     decodes = True
 
-    def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry, scorer: Metric):
+    def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
         super().__init__(run, notify, entry)
-        self.scorer = scorer
-        self.metric, self.monitored = scorer.name, (scorer.name, "nll", "perplexity")
+        self.monitored = (self.metric, "nll", "perplexity")
         self.settings: Any = run.config
         """All settings; those that both recipes have are used here."""
+
+    @abstractmethod
+    def scorer(self) -> Metric:
+        """Return the metric of outputs, whose name is `metric`."""
 
     @abstractmethod
     def train_codec(self) -> Codec:
@@ -126,11 +129,11 @@ class TextToTextRecipe(Recipe[ConfigT]):
         sources = [pairs.sources[i].tolist() for i in range(min(limit or len(pairs), len(pairs)))]
         hypotheses = self._search(inference, sources, decode)
         outputs = [self.codec.target.decode(best.tokens) for best, *_ in hypotheses]
-        nll = loss_per_token(inference.model, pairs)
+        scorer, nll = self.scorer(), loss_per_token(inference.model, pairs)
         rows = list(zip(texts.sources, outputs, texts.targets, strict=False))
         return {
-            self.metric: self.scorer.score(outputs, texts.targets[: len(outputs)]),
-            "signature": self.scorer.signature(),
+            self.metric: scorer.score(outputs, texts.targets[: len(outputs)]),
+            "signature": scorer.signature(),
             "nll": nll,
             "perplexity": math.exp(min(nll, 100.0)),
             "beam": decode.beam,

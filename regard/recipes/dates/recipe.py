@@ -18,8 +18,10 @@ from regard.recipes.metrics.text import ExactMatch
 class DatesRecipe(TextToTextRecipe[DatesRunConfig]):
     """Recipe of date normalization."""
 
+    metric = ExactMatch.name
+
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
-        super().__init__(run, notify, entry, ExactMatch())
+        super().__init__(run, notify, entry)
         self._dates = dates.DatesDataset(self.config.data, seed=run.seed)
 
     def read(self, split: Any, other: Any = None) -> Examples[Any]:
@@ -32,6 +34,10 @@ class DatesRecipe(TextToTextRecipe[DatesRunConfig]):
         """Generate one example of each split, so that unknown languages are reported."""
         for split in ("train", "val", "test"):
             self._dates.example(split, index=0)
+
+    def scorer(self) -> ExactMatch:
+        """Return the share of outputs that equal their reference."""
+        return ExactMatch()
 
     def train_codec(self) -> Codec:
         """Train a tokenizer for each side on the texts of the first epoch."""

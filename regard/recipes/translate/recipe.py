@@ -1,14 +1,11 @@
 """Recipe `translate`: sequence-to-sequence models of the user's own text pairs, scored by BLEU."""
 
-from collections.abc import Callable
 from typing import Any
 
 from regard.data.batches import EncodedPairs
 from regard.data.text.pairs import Pairs, read_split
 from regard.data.tokenizer import train_tokenizers
-from regard.recipes.base.entry import Entry
 from regard.recipes.base.recipe import Examples
-from regard.recipes.base.run import Run
 from regard.recipes.base.text_pairs import Codec, read_other_pairs, to_examples
 from regard.recipes.base.text_to_text import TextToTextRecipe
 from regard.recipes.metrics.text import Bleu
@@ -18,8 +15,7 @@ from regard.recipes.translate.config import TranslateRunConfig
 class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
     """Recipe of sequence-to-sequence models."""
 
-    def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
-        super().__init__(run, notify, entry, Bleu(run.config.bleu))
+    metric = Bleu.name
 
     def read(self, split: Any, other: Any = None) -> Examples[Pairs]:
         """Return the pairs of a split, or of a file."""
@@ -35,6 +31,10 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
                 "the validation targets look tokenized (they end in ` .`): scores of tokenized text are usually "
                 "computed with --bleu.tokenize none"
             )
+
+    def scorer(self) -> Bleu:
+        """Return BLEU with the settings of the run."""
+        return Bleu(self.config.bleu)
 
     def train_codec(self) -> Codec:
         """Train the tokenizers on the training pairs."""

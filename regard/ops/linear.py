@@ -5,16 +5,22 @@
 oneDNN multiplies float32 faster than torch's default on some processors (regard.native.linear). Everywhere else (other
 processors, devices and dtypes, autocast, compiled, mapped or traced functions, small products) this is
 torch.nn.functional.linear.
+
+Under autocast every product takes its inputs in bfloat16. An operation that can round its result on the fly attaches
+the bfloat16 copy to it, and products use the copy. This saves a pass over memory for rounding, and two in backward,
+where the gradient of the copy is added as the gradient of the tensor is read. Results are the same as without;
+gradients of a tensor that several products use (the encoder output, by each block of the decoder) are summed in
+bfloat16 instead of float32.
 """
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.compat.torch import is_eager
-from regard.ops.bfloat16 import get_bfloat16
+from regard.compat.torch import is_eager, version_of
 from regard.ops.dispatch import native
 
+_ATTRIBUTE = "_regard_rounded"
 _MIN_FUSED_SIZE = 6 << 20
 """Number of multiplications from which one product of several maps is faster than one of each."""
 
@@ -50,3 +56,24 @@ def linears(
         return tuple(linear(x, weight, bias) for weight, bias in zip(weights, biases, strict=True))
     out = linear(x, torch.cat(weights), torch.cat(added) if added else None)
     return out.split([weight.shape[0] for weight in weights], -1)
+
+
+def is_bfloat16_autocast() -> bool:
+    """Return True if CPU products are currently computed in bfloat16 (autocast)."""
+    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+
+
+def attach_bfloat16(x: Tensor, rounded: Tensor) -> Tensor:
+    """Attach the bfloat16 copy `rounded` to x, valid until x is modified, and return x."""
+    if not x.is_inference():  # inference tensors have no version counter
+        setattr(x, _ATTRIBUTE, (rounded, version_of(x)))
+    return x
+
+
+def get_bfloat16(x: Tensor) -> Tensor:
+    """Return the bfloat16 copy attached to x if autocast would round x, else x."""
+    attached = getattr(x, _ATTRIBUTE, None)
+    if attached is None or not is_bfloat16_autocast():
+        return x
+    rounded, version = attached
+    return rounded if version == version_of(x) else x

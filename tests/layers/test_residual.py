@@ -5,7 +5,7 @@ import torch
 
 from regard.layers.linear import Linear
 from regard.layers.residual import Residual
-from regard.ops.bfloat16 import get_bfloat16
+from regard.ops.linear import get_bfloat16
 from tests.helpers import NEEDS_NATIVE, close
 
 

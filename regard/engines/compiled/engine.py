@@ -23,9 +23,8 @@ from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import check_logits, filter_logits
 from regard.decode.search import batch_by_length
-from regard.engines.compiled.program import PackedTransformer
+from regard.engines.compiled.program import PackedTransformer, Workspace
 from regard.engines.compiled.program import unsupported_reason as unsupported_reason
-from regard.engines.compiled.workspace import Workspace
 from regard.engines.engine import Engine, Limits, check_positions
 from regard.errors import UserError
 from regard.layers.forms import TextForm

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.native.dropout import loops
-from regard.ops.bfloat16 import attach_bfloat16, is_bfloat16_autocast
+from regard.ops.linear import attach_bfloat16, is_bfloat16_autocast
 
 
 def drop(x: Tensor, seed: int, threshold: int, dtype: torch.dtype | None = None) -> Tensor:

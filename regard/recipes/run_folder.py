@@ -87,11 +87,11 @@ class RunFolder:
 
     Created by `open_run_folder` on the main process; other processes receive a copy and only read.
 
-    run:        settings, with the precision `auto` replaced.
-    reason:     reason for the precision; empty if it was given.
-    fingerprint: the settings that affect the parameters.
-    is_resumed: True if the folder already held this run.
-    report:     report of the run if it was finished before, so that nothing is left to do.
+    run:         settings, with the precision `auto` replaced.
+    reason:      reason for the precision; empty if it was given.
+    fingerprint: settings that affect the parameters, as JSON.
+    is_resumed:  True if the folder already held this run.
+    report:      report of the run if it was finished before, so that nothing is left to do.
     """
 
     def __init__(
@@ -105,24 +105,36 @@ class RunFolder:
             _check_nothing_else(folder)
         elif (folder / learned_files.FILE).exists():
             self.learned = learned_files.read_learned(folder)
-        is_same, self._moved = False, {}
-        if before is not None:
+        self.run, self.reason = self._resolve_precision(run, resolve)
+        self.fingerprint, self._paths = training_fingerprint(self.run), data_paths(self.run)
+        self._moved, self.is_resumed, self.report = {}, False, None
+        if before is None:
+            return
+        self._moved = find_moved_data(before, run)
+        is_same = before.recipe == run.recipe
+        is_same = is_same and not find_differences(training_fingerprint(before), self.fingerprint)
+        # Without a digest (a recipe that reads its files itself), data is the same only if its path is.
+        self.is_resumed = is_same and self.learned.can_compare(self._moved)
+        if self.is_resumed:
+            self.run = dataclasses.replace(before, config=self.run.config)
+            self.report = self._find_report(notify)
+        elif self._has_begun or not _is_all_known(folder):
+            _refuse_another(folder, before, self.run)
+
+    def _resolve_precision(self, run: Run, resolve: Callable[[], tuple[str, str]]) -> tuple[Run, str]:
+        """Return the run with a precision in place of `auto`: the one that the run in the folder started with, if any.
+
+        Another run, which will replace that one, resolves its own.
+        """
+        before, earlier = self._before, None
+        if before is not None and run.config.train.precision == "auto":
             differences = find_differences(training_fingerprint(before), training_fingerprint(run))
             is_same = before.recipe == run.recipe and not differences.keys() - {"train.precision"}
-            self._moved = find_moved_data(before, run)
-        if before is not None and run.config.train.precision == "auto" and (self._has_begun or is_same):
-            precision, self.reason = before.config.train.precision, "the run started with it"
-        else:
-            precision, self.reason = resolve()
+            if self._has_begun or is_same:
+                earlier = before.config.train.precision, "the run started with it"
+        precision, reason = earlier or resolve()
         config = dataclasses.replace(run.config, train=dataclasses.replace(run.config.train, precision=precision))
-        self.run = dataclasses.replace(run, config=config)
-        self.fingerprint, self._paths = training_fingerprint(self.run), data_paths(self.run)
-        # Without a digest (a recipe that reads its files itself), data is the same only if its path is.
-        is_same = is_same and self.learned.can_compare(self._moved)
-        self.is_resumed = before is not None and is_same and before.config.train.precision == precision
-        if before is not None and not self.is_resumed and (self._has_begun or not _is_all_known(folder)):
-            _refuse_another(folder, before, self.run)
-        self.report = self._find_report(notify) if self.is_resumed else None
+        return dataclasses.replace(run, config=config), reason
 
     def _find_report(self, notify: Callable[[str], None]) -> dict[str, Any] | None:
         """Return the report of a run that is finished with exactly these settings, else None."""
@@ -137,9 +149,8 @@ class RunFolder:
             report = verify_checksum(path, _json(path))
             same = report.get("config") == to_plain(self.run.config)
             training, test = report.get("training"), report.get("test")
-            if same and not (
-                isinstance(training, dict) and "stop_reason" in training and isinstance(test, dict | None)
-            ):
+            is_whole = isinstance(training, dict) and "stop_reason" in training and isinstance(test, dict | None)
+            if same and not is_whole:
                 raise UserError(f"{path}: damaged: it must hold training and test")
         except UserError as error:
             notify(f"{error}; it is written again")
@@ -169,13 +180,10 @@ class RunFolder:
         return self.directory.write(write)
 
     def _write_settings(self, root: Path) -> None:
-        before = self._before
-        if before is None or not self.is_resumed:
-            if before is not None:
-                release(root)
+        if self._before is not None and not self.is_resumed:
+            release(root)
+        if self._before != self.run:
             _write(root, self.run)
-        elif before.config != self.run.config:
-            _write(root, dataclasses.replace(before, config=self.run.config))
 
     def release(self) -> None:
         """Undo the claim of a run that has no checkpoint, so that other settings may use the folder."""

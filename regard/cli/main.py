@@ -15,8 +15,7 @@ from regard.cli.exits import BROKEN_PIPE, DEFECT, DONE, INTERRUPTED, UNUSABLE
 from regard.errors import UserError, is_out_of_memory
 from regard.settings.help import two_columns
 from regard.settings.values import suggest
-from regard.system.streams import usable_streams
-from regard.system.terminal import one_line
+from regard.system.terminal import one_line, usable_streams
 
 COMMANDS = {
     "train": "train the model of a recipe, or resume a run that was stopped",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli.main import main
-from regard.system.streams import MessageStream
+from regard.system.terminal import MessageStream
 
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:
@@ -50,7 +50,7 @@ def test_closed_standard_input_is_reported(
 
 def test_file_that_is_opened_later_does_not_become_a_closed_standard_stream() -> None:
     code = (
-        "import os, sys; from regard.system.streams import usable_streams\n"
+        "import os, sys; from regard.system.terminal import usable_streams\n"
         "with usable_streams(): file = open(sys.argv[1], 'w'); sys.exit(file.fileno() < 3)"
     )
     words = [sys.executable, "-c", code, os.devnull]

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from regard.errors import UserError
 from regard.settings.declare import field_kinds
 from regard.settings.ranges import short_repr
-from regard.settings.values import Kind, suggest
+from regard.settings.values import Kind, no_choice, suggest
 
 C = TypeVar("C")
 
@@ -166,7 +166,9 @@ def _choose_variant(kind: Kind, now: Any, given: Any) -> tuple[Any, Any]:
         return now, given
     settings = given if isinstance(given, Mapping) else {"name": given}
     inside = {key: value for key, value in settings.items() if key != "name"}
-    name = Kind(bases=(str,), choices=tuple(variants)).convert(settings.get("name", now.name))
+    name = settings.get("name", now.name)
+    if name not in tuple(variants):
+        raise no_choice(name, list(variants))
     return (now if name == now.name else variants[name]()), inside
 
 

@@ -90,9 +90,7 @@ class Kind:
             for choice in self.choices:
                 if given in (choice, str(choice)) and not isinstance(given, bool):
                     return choice
-            known = [str(choice) for choice in self.choices]
-            hint = suggest(given, known) if isinstance(given, str) else ""
-            raise ValueError(f"must be {_join_choices(known)}, got {short_repr(given)}{hint}")
+            raise no_choice(given, [str(choice) for choice in self.choices])
         for base in self.bases:
             value = _BASES[base][2](given)
             if value is None:
@@ -127,6 +125,12 @@ def kind_of(annotation: Any) -> Kind:
     elif annotation in _BASES or dataclasses.is_dataclass(annotation) or (origin is dict and inner[0] is str):
         return Kind(bases=(origin or annotation,), item=kind_of(inner[1]) if inner else None)
     raise TypeError(f"a setting cannot be annotated {annotation}")
+
+
+def no_choice(given: object, known: list[str]) -> ValueError:
+    """Return the error for a value that is none of the known ones."""
+    hint = suggest(given, known) if isinstance(given, str) else ""
+    return ValueError(f"must be {_join_choices(known)}, got {short_repr(given)}{hint}")
 
 
 def suggest(given: str, known: Iterable[str], *, prefix: str = "") -> str:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import regard
+from regard.cli.main import main
 from regard.data.config import TokenizerConfig
 from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
@@ -17,7 +18,7 @@ from regard.recipes.base.trained import TrainedRun
 from regard.recipes.load import load
 from regard.system.fingerprints import add_checksum, file_fingerprint
 from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input
-from tests.recipes.toy import SOURCES, write_pairs
+from tests.recipes.toy import SOURCES, toy_arguments, write_pairs
 
 MIXED = [SOURCES[3], "bob", SOURCES[0], "ada sees", SOURCES[11], "hal hal hal hal hal hal"]
 
@@ -103,6 +104,20 @@ def test_evaluate_scores_other_pairs(trained_run: TrainedRun, tmp_path: Path) ->
     messages: list[str] = []
     assert trained_run.evaluate(long, on_bad="skip", notify=messages.append)["examples"] == 1
     assert "skipped 1 bad line" in messages[0]
+    bad = tmp_path / "bad.tsv"
+    bad.write_text("bob\tBOB\nada\n", encoding="utf-8")
+    assert trained_run.evaluate(bad, on_bad="skip", notify=messages.append)["examples"] == 1
+    assert [str(path) in message for path, message in zip((long, bad), messages, strict=True)] == [True, True]
+
+
+def test_outputs_end_at_the_last_learned_position(tmp_path: Path) -> None:
+    learned = ["--model.core.positions", "learned", "--model.core.positions.max-length", "6"]
+    assert main(["train", *toy_arguments(tmp_path, core="transformer", steps=1), *learned]) == 0
+    run = load(tmp_path / "run")
+    lengths = [len(output.split()) for output in run.predict(SOURCES, max_extra=100, beam=1)]
+    assert max(lengths) == 6
+    with pytest.raises(UserError, match="the limit is max_length = 5 tokens"):  # and EOS
+        run.predict(["ada bob cleo dan eve finn"])
 
 
 def test_evaluation_equals_that_of_one_pair_at_a_time(trained_run: TrainedRun, tmp_path: Path) -> None:

@@ -226,7 +226,12 @@ def test_bad_lines_of_a_list_are_named(number_folder, line, message):
     with pytest.raises(UserError, match=rf"bad.csv, {message}"):
         load(number_folder / "run").evaluate(path)
     messages: list[str] = []
-    assert load(number_folder / "run", notify=messages.append).evaluate(path, on_bad="skip")["examples"] == 1
+    run = load(number_folder / "run", notify=messages.append)
+    assert run.evaluate(path, on_bad="skip")["examples"] == 1
+    assert len(messages) == 1
+    others: list[str] = []
+    assert run.evaluate(path, on_bad="skip", notify=others.append)["examples"] == 1
+    assert others == messages
     assert len(messages) == 1
 
 

@@ -109,7 +109,7 @@ def _output_shows_nonfinite(inputs: AttentionInputs) -> bool:
 
 def _is_in_range(inputs: AttentionInputs, tensors: ReadTensors) -> bool:
     """Return True if all numbers are finite and no inner product of a query and a key, masked or not, can overflow."""
-    if _has_infinite_bias(inputs) or not are_finite(*tensors):
+    if (inputs.bias is not None and inputs.bias.may_be_infinite()) or not are_finite(*tensors):
         return False
     if not isinstance(inputs.form, InnerProduct):
         return True
@@ -117,10 +117,6 @@ def _is_in_range(inputs: AttentionInputs, tensors: ReadTensors) -> bool:
     # |<q, k>| <= |q| |k|, which is at most the product of the norms of all queries and of all keys.
     norms = (torch.linalg.vector_norm(x.detach(), dtype=wide).item() for x in (inputs.query, inputs.keys))
     return math.prod(norms) < torch.finfo(inputs.query.dtype).max / 8
-
-
-def _has_infinite_bias(inputs: AttentionInputs) -> bool:
-    return inputs.bias is not None and inputs.bias.may_be_infinite()
 
 
 def _zero_masked(inputs: AttentionInputs, tensors: ReadTensors) -> AttentionInputs:

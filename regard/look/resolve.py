@@ -85,7 +85,9 @@ class _SegmentReads:
         elif segment.steps:
             count = 1 + max(max(step.source_rows, default=0) for step in segment.steps)
         else:
-            count = max(_num_rows(call) for calls in self._calls[None].values() for _, call in calls)
+            count = max(
+                call.sizes[0] if len(call.sizes) > 2 else 1 for calls in self._calls[None].values() for _, call in calls
+            )
         return list(range(count)) if recorded is None else sorted(row for row in recorded if row < count)
 
     def sample_maps(self, row: int, rank: int, sample: Sample, output: SearchOutput | None) -> SampleMaps:
@@ -250,10 +252,6 @@ class _SegmentReads:
             facts={fact: value for fact, value in facts.items() if value is not None},
             load=load,
         )
-
-
-def _num_rows(call: Call) -> int:
-    return call.sizes[0] if len(call.sizes) > 2 else 1
 
 
 def _of_head(weights: Tensor, row: int, head: int) -> Tensor:

@@ -102,6 +102,9 @@ CONFIGS |= {
     "self-attentive-dot": SelfAttentiveConfig(**RECURRENT, **OWN, attention="dot", decoder_layers=2),
 }
 every_core = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+shapes_checked_elsewhere = pytest.mark.usefixtures("no_shape_checks")
+"""For tests that take the paths of the first two, whose calls are checked for shapes: all at once, step by step, and
+the loss of a batch."""
 
 
 @dataclass
@@ -134,6 +137,23 @@ def test_step_by_step_equals_all_at_once(config):
 
 
 @every_core
+def test_every_parameter_gets_a_gradient(config):
+    model, pair = model_of(config).train(), batch()
+    model.loss(pair).total.backward()
+    assert without_gradient(model) == biases_that_cancel(model, config)
+
+
+def biases_that_cancel(model: Model, config) -> set[str]:
+    """Return the names of the key biases that add the same number to all scores of a query: softmax ignores it."""
+    if not isinstance(config, TransformerConfig) or config.score not in ("scaled-dot", "dot") or config.soft_cap:
+        return set()
+    # Rotated, the bias of keys in self-attention differs from position to position.
+    part = ".cross.key.bias" if isinstance(config.positions, RotaryConfig) else ".key.bias"
+    return {name for name, _ in model.named_parameters() if name.endswith(part)}
+
+
+@every_core
+@shapes_checked_elsewhere
 def test_batched_equals_one_by_one(config):
     model, pair = model_of(config), batch()
     together = model(pair.source, pair.target)
@@ -145,6 +165,7 @@ def test_batched_equals_one_by_one(config):
 
 
 @every_core
+@shapes_checked_elsewhere
 def test_padding_has_no_effect_on_values_and_gradients(config):
     model, pair = model_of(config), batch()
     other = Pair(*(Padded(_change_padding(padded), padded.lengths) for padded in (pair.source, pair.target)))
@@ -165,6 +186,7 @@ def _change_padding(padded: Padded) -> Tensor:
 
 
 @every_core
+@shapes_checked_elsewhere
 def test_later_targets_have_no_effect(config):
     model, pair = model_of(config), batch()
     changed = pair.target.items.clone()
@@ -173,6 +195,7 @@ def test_later_targets_have_no_effect(config):
 
 
 @every_core
+@shapes_checked_elsewhere
 def test_select_and_reorder_permute_rows(config):
     model, pair = model_of(config), batch()
     _, state = model.step(pair.target.items[:, 0], model.start(pair.source))
@@ -187,22 +210,6 @@ def test_select_and_reorder_permute_rows(config):
     close(swapped, both.flip(0))
 
 
-@every_core
-def test_every_parameter_gets_a_gradient(config):
-    model, pair = model_of(config).train(), batch()
-    model.loss(pair).total.backward()
-    assert without_gradient(model) == biases_that_cancel(model, config)
-
-
-def biases_that_cancel(model: Model, config) -> set[str]:
-    """Return the names of the key biases that add the same number to all scores of a query: softmax ignores it."""
-    if not isinstance(config, TransformerConfig) or config.score not in ("scaled-dot", "dot") or config.soft_cap:
-        return set()
-    # Rotated, the bias of keys in self-attention differs from position to position.
-    part = ".cross.key.bias" if isinstance(config.positions, RotaryConfig) else ".key.bias"
-    return {name for name, _ in model.named_parameters() if name.endswith(part)}
-
-
 def test_labels_are_smoothed_in_training_only():
     model, pair = model_of(TransformerConfig(**TRANSFORMER)), batch()
     assert model.loss(pair).total == model.loss(pair).nll
@@ -212,6 +219,7 @@ def test_labels_are_smoothed_in_training_only():
 
 
 @every_core
+@shapes_checked_elsewhere
 def test_bfloat16_autocast_has_the_gradients_of_float32(config):
     model, pair = model_of(config).float(), batch()  # no dropout: both losses take the same path
     losses, gradients = [], []

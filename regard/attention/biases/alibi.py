@@ -44,14 +44,10 @@ class Alibi(DistanceBias):
     def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "head ..."]:
         """Return -slope |distance|."""
         check_bias_device("slopes of Alibi", self._eighths, distance)
-        wide = _wide(dtype)
+        wide = torch.promote_types(dtype, torch.float32)
         slopes = torch.exp2(self._eighths.to(wide) * self._rate)
         return (-slopes.view(-1, *(1,) * distance.dim()) * distance.abs()).to(dtype)
 
     def extra_repr(self) -> str:
         """Sizes of the module."""
         return f"num_heads={len(self._eighths)}"
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)

@@ -47,7 +47,8 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     choose, step = inputs.choose, queries_per_tile(inputs)
     assert isinstance(choose, KeySelection)
     tiles = [inputs.tile(first, min(first + step, num_queries)) for first in range(0, num_queries, step)]
-    recomputes = len(tiles) > 1 and torch.is_grad_enabled() and not _is_transformed()
+    recomputes = len(tiles) > 1 and torch.is_grad_enabled()
+    recomputes = recomputes and not (torch.compiler.is_compiling() or is_transformed())
     run = _checkpoint_tile(draws=choose.is_random) if recomputes else _read_tile
     outs, log_probs = [], []
     for tile in tiles:
@@ -136,7 +137,3 @@ def _round_like_product(out: Tensor) -> Tensor:
     if out.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return out
     return out.to(torch.get_autocast_dtype(device))
-
-
-def _is_transformed() -> bool:
-    return torch.compiler.is_compiling() or is_transformed()

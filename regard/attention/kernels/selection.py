@@ -78,8 +78,8 @@ def kernels() -> str:
 
 def _auto(inputs: AttentionInputs) -> str:
     """Return the name of the kernel by the table, line by line."""
-    name = _by_form(inputs) if isinstance(inputs.choose, Soft) else _by_choice(inputs)
-    return name if KERNELS[name].refusal(inputs) is None else "reference"
+    names = [_by_form(inputs)] if isinstance(inputs.choose, Soft) else ["gather", "linear"]
+    return next((name for name in names if KERNELS[name].refusal(inputs) is None), "reference")
 
 
 def _by_form(inputs: AttentionInputs) -> str:
@@ -101,10 +101,6 @@ def _by_form(inputs: AttentionInputs) -> str:
 def _num_weights(inputs: AttentionInputs) -> int:
     query = inputs.query
     return query.numel() // max(1, query.shape[-1]) * inputs.keys.shape[-2]
-
-
-def _by_choice(inputs: AttentionInputs) -> str:
-    return next((name for name in ("gather", "linear") if KERNELS[name].refusal(inputs) is None), "reference")
 
 
 def _summary(module: ModuleType) -> str:

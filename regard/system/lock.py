@@ -10,6 +10,7 @@ a run needs no lock.
 
 import os
 import sys
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Generator
@@ -27,6 +28,7 @@ except ImportError:  # no POSIX system
 
 Item = TypeVar("Item")
 
+_PATIENCE = 0.5  # seconds; who only asks for the report of a finished run holds the lock for less
 _LONGEST_PATH = 1024  # size of the buffer of F_GETPATH on macOS
 
 
@@ -103,20 +105,25 @@ class RunDirectory:
         """
         if fcntl is None or self._handle is None:
             return
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = _lock_owner(self.stat)
-            process = f"process {owner}" if owner else "another process"
-            raise UserError(
-                f"{self.name}: {process} trains in this folder; wait until it has ended, or choose another folder with "
-                "--run"
-            ) from None
-        except OSError as error:  # some network file systems
-            warnings.warn(
-                f"{self.name} cannot be locked ({error.strerror}): make sure that no other process trains in it",
-                stacklevel=5,
-            )
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < deadline:
+                    time.sleep(0.02)
+                    continue
+                owner = _lock_owner(self.stat)
+                process = f"process {owner}" if owner else "another process"
+                raise UserError(
+                    f"{self.name}: {process} trains in this folder; wait until it has ended, or choose another folder "
+                    "with --run"
+                ) from None
+            except OSError as error:  # some network file systems
+                return warnings.warn(
+                    f"{self.name} cannot be locked ({error.strerror}): make sure that no other process trains in it",
+                    stacklevel=5,
+                )
 
     def _is(self, path: Path) -> bool:
         try:

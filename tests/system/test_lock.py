@@ -41,6 +41,13 @@ def test_second_process_is_refused_with_the_id_of_the_first(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+def test_lock_that_is_held_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    with lock_directory(tmp_path) as first:
+        threading.Timer(0.1, first.close).start()
+        with lock_directory(tmp_path):
+            assert not first.close.alive
+
+
 def test_second_thread_is_refused(tmp_path: Path) -> None:
     results: list[str] = []
 

@@ -97,25 +97,25 @@ class Trace:
         finally:
             self._begin(self._samples)
 
-    def order(self, rows: Sequence[int] | None = None) -> None:
+    def begin_segment(self, rows: Sequence[int] | None = None) -> None:
         """Begin a segment of the same samples: row i belongs to sample rows[i]; None: to the same one as before."""
         last = self.segments[-1]
         self._begin(last.samples, last.rows if rows is None else list(rows))
 
-    def step(self, source_rows: Sequence[int]) -> None:
+    def begin_step(self, source_rows: Sequence[int]) -> None:
         """Begin a step of a search; row i of its calls belongs to row source_rows[i] of the source."""
         self.segments[-1].steps.append(SearchStep(source_rows=list(source_rows)))
 
-    def likely(self, tokens: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]]) -> None:
+    def add_likely_tokens(self, tokens: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]]) -> None:
         """Add the most probable next tokens of each row to the step, in descending order."""
         step = self.segments[-1].steps[-1]
         step.tokens, step.log_probs = tokens, log_probs
 
-    def moved(self, rows: Sequence[int], tokens: Sequence[int], log_probs: Sequence[float]) -> None:
+    def add_beams(self, rows: Sequence[int], tokens: Sequence[int], log_probs: Sequence[float]) -> None:
         """Add the hypotheses that are kept to the step; see `BeamStep`."""
         self.segments[-1].steps[-1].beam = BeamStep(rows, tokens, log_probs)
 
-    def answered(self, outputs: Sequence[Sequence[SearchOutput]]) -> None:
+    def add_outputs(self, outputs: Sequence[Sequence[SearchOutput]]) -> None:
         """Add the outputs of each row of the source to the segment, best first."""
         self.segments[-1].outputs = outputs
 

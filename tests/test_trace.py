@@ -24,10 +24,10 @@ def chances(step: SearchOutput | BeamStep) -> list[float]:
 def test_rows_belong_to_the_samples_of_their_segment():
     trace = Trace(["default"])
     with trace.segment(["a", "b", "c"]) as samples:
-        trace.order([2, 0])
-        trace.order()
+        trace.begin_segment([2, 0])
+        trace.begin_segment()
         samples[2] = "known later"
-    trace.order([0])
+    trace.begin_segment([0])
     assert [(segment.samples, segment.rows) for segment in trace.segments] == [
         (["default"], None),
         (samples, None),
@@ -43,8 +43,8 @@ def test_rows_belong_to_the_samples_of_their_segment():
 
 def test_segments_without_samples_are_batches_of_their_own():
     trace = Trace()
-    trace.order([1])
-    trace.order([0])
+    trace.begin_segment([1])
+    trace.begin_segment([0])
     assert [segment.batch for segment in trace.segments] == [0, 1, 2]
     assert trace.segments[2].sample(0) is None
 
@@ -59,8 +59,8 @@ def test_a_segment_ends_on_exceptions():
 def test_position_counts_segments_and_their_steps():
     trace = Trace()
     assert trace.position == (0, None)
-    trace.step([0, 1])
-    trace.step([0])
+    trace.begin_step([0, 1])
+    trace.begin_step([0])
     assert trace.position == (0, 1)
     with trace.segment([]):
         assert trace.position == (1, None)

@@ -145,7 +145,7 @@ def _search(
     history: list[Candidates] = []
     for step in range(1, max(max_lengths) + 1):
         if trace is not None:
-            trace.step(live.sentence.repeat_interleave(live.log_prob.shape[1]).tolist())
+            trace.begin_step(live.sentence.repeat_interleave(live.log_prob.shape[1]).tolist())
         logits, state = stepper.step(tokens, state)
         log_probs = rules.log_probs(logits)
         trace_likely(trace, log_probs, 2 * width)
@@ -168,10 +168,10 @@ def _search(
         history.append(Candidates(*(field.flatten() for field in candidates)))
         log_prob, rows, tokens = history[-1]
         if trace is not None:
-            trace.moved(rows.tolist(), tokens.tolist(), log_prob.tolist())
+            trace.add_beams(rows.tolist(), tokens.tolist(), log_prob.tolist())
         state = state.reorder(rows) if same_rows else state.select(rows)
     if trace is not None:
-        trace.answered(finished.outputs(history))
+        trace.add_outputs(finished.outputs(history))
     results = finished.hypotheses(history, eos=rules.eos)
     if [] in results:
         sentence = results.index([])

@@ -60,7 +60,7 @@ def greedy(
             outputs[generated.sentence].append(generated)
             rows[generated.sentence].append(row)
     if trace is not None:
-        trace.answered([[_search_output(*output)] for output in zip(outputs, rows, strict=True)])
+        trace.add_outputs([[_search_output(*output)] for output in zip(outputs, rows, strict=True)])
     return [[_to_hypothesis(output, rules)] for output in outputs]
 
 
@@ -95,7 +95,7 @@ def _generate(
         state = stepper.start(source)
     for step in range(1, max(max_lengths) + 1):
         if trace is not None:
-            trace.step(sentences)
+            trace.begin_step(sentences)
         with torch.no_grad():
             logits, state = stepper.step(tokens, state)
             log_probs = rules.log_probs(logits)

@@ -65,7 +65,7 @@ def sample_guided(
     all_tokens, all_log_probs = [], []
     for uniform in uniforms:
         if trace is not None:
-            trace.step(range(rows))  # the rows with the empty source follow
+            trace.begin_step(range(rows))  # the rows with the empty source follow
         logits, state = stepper.step(tokens.repeat(2) if is_guided else tokens, state)
         logits[:, list(banned)] = -math.inf
         log_probs = logits.log_softmax(-1, dtype=torch.float32)
@@ -81,7 +81,7 @@ def sample_guided(
     sequences, log_prob = torch.stack(all_tokens, 1), torch.stack(all_log_probs, 1)
     if trace is not None:
         pairs = zip(sequences.tolist(), log_prob.tolist(), strict=True)
-        trace.answered([[SearchOutput(ids, [row] * len(ids), log_p)] for row, (ids, log_p) in enumerate(pairs)])
+        trace.add_outputs([[SearchOutput(ids, [row] * len(ids), log_p)] for row, (ids, log_p) in enumerate(pairs)])
     return GuidedSamples(sequences, log_prob.mean(1))
 
 

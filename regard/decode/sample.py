@@ -95,7 +95,7 @@ def sample(
             run.end(token)
             context = tokens[-max(1, window // 2) :]
             if trace is not None:
-                trace.order()  # these tokens are read a second time
+                trace.begin_segment()  # these tokens are read a second time
             run = _Context(model, trace)
             logits = run.read(context)
         else:
@@ -133,7 +133,7 @@ class _Context:
         logits = torch.empty(0)
         for token in tokens:
             if self._trace is not None:
-                self._trace.step([0])
+                self._trace.begin_step([0])
             logits, self._state = self._model.step(torch.tensor([token], device=self._device), self._state)
             if self._trace is not None:
                 self._tokens.append(token)
@@ -147,4 +147,4 @@ class _Context:
             begin, *tokens = *self._tokens, last
             pairs = zip(self._log_probs, tokens, strict=True)
             log_probs = [float(log_probs[0, token]) for log_probs, token in pairs]
-            self._trace.answered([[SearchOutput(tokens, [0] * len(tokens), log_probs, begin=begin)]])
+            self._trace.add_outputs([[SearchOutput(tokens, [0] * len(tokens), log_probs, begin=begin)]])

@@ -42,7 +42,7 @@ def search(
     results: list[list[Hypothesis]] = [[] for _ in sentences]
     for rows in batch_by_length(lengths, budget=config.batch_tokens // config.beam):
         if trace is not None:
-            trace.order(rows)
+            trace.begin_segment(rows)
         batch = beam(
             stepper,
             _pad([sentences[row] for row in rows], pad=pad, device=device),

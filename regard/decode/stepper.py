@@ -53,7 +53,7 @@ def trace_likely(trace: Trace | None, log_probs: Float[Tensor, "rows vocab"], le
     """Add the most likely tokens of each row, at least `least`, to a trace, if there is one."""
     if trace is not None:
         values, tokens = log_probs.topk(min(max(_ALTERNATIVES, least), log_probs.shape[-1]), dim=-1)
-        trace.likely(tokens.tolist(), values.tolist())
+        trace.add_likely_tokens(tokens.tolist(), values.tolist())
 
 
 def score(

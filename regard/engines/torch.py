@@ -79,7 +79,7 @@ class TorchEngine(Engine):
         with _default_numerics(next(self._model.parameters()).device):
             for number, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
                 if trace is not None:
-                    trace.order([number])
+                    trace.begin_segment([number])
                 results.append(list(sample(self._model, list(prompt), config, seed=seed, **settings)))
         return results
 

@@ -214,7 +214,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         parts, scores = [], []
         for i in range(0, len(texts), _ROWS):
             if trace is not None:
-                trace.order(range(i, min(i + _ROWS, len(texts))))
+                trace.begin_segment(range(i, min(i + _ROWS, len(texts))))
             source = _pad(texts[i : i + _ROWS], device_of(model))
             settings = {"config": decode, "length": self.autoencoder.numbers, "seeds": seeds[i : i + _ROWS]}
             sampled = sample_guided(

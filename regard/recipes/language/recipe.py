@@ -182,7 +182,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         """Read each text, without continuing it; only the most likely token after the last one is shown."""
         for row, (ids, _) in enumerate(rows):
             if trace is not None:
-                trace.order([row])
+                trace.begin_segment([row])
             trace_tokens(inference.model, ids, banned=_BANNED, trace=trace)
         return [None] * len(rows)
 

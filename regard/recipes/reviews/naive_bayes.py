@@ -48,7 +48,7 @@ def attach_ratios(source: Padded, ratios: Sequence[NDArray[np.float32]]) -> Rati
 
 
 class NaiveBayesHidden(NamedTuple):
-    """What a class is predicted from."""
+    """Features from which a class is predicted."""
 
     vector: Float[Tensor, "batch dim"]
     """Pooled vector of each row."""

@@ -81,11 +81,11 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         is_synthetic = not paths and not data.train
         windows = make_tracks(split, self.run.seed, data) if is_synthetic else read_windows(paths, data)
 
-        def observed(i: int) -> NDArray[np.float64]:
+        def read_input(i: int) -> NDArray[np.float64]:
             return windows.positions[windows.offsets[i] : windows.offsets[i + 1], : data.observed].copy()
 
         notes = describe_skipped(windows.origin, "lines", windows.skipped)
-        return Examples(windows, windows.origin, len(windows.offsets) - 1, input=observed, skipped=notes)
+        return Examples(windows, windows.origin, len(windows.offsets) - 1, input=read_input, skipped=notes)
 
     def usable(self, examples: Examples[TrackWindows]) -> Examples[TrackWindows]:
         """Return the windows with their batches."""

@@ -53,6 +53,7 @@ _TRANSFORMER += "--model.core.feedforward 24 --model.dropout 0.1"
 _RECURRENT = "--model.core recurrent --model.core.width 16 --model.core.hidden 18 --model.core.attention-hidden 11"
 _SELF_ATTENTIVE = f"{_RECURRENT.replace('recurrent', 'self-attentive')} --model.core.self-attention-hidden 7"
 _PAIRS = f"{_FILES.replace('X', 'pairs.tsv')} --tokenizer.kind word --decode.beam 3 --train.batch-tokens 120"
+_REVIEWS = f"{_FILES.replace('X', 'reviews.tsv')} --naive-bayes prefixes"
 _IMAGES = _FILES.replace("X", "images")
 
 
@@ -81,8 +82,8 @@ CASES = {
     ),
     "translate-recurrent": Case("translate", f"{_PAIRS} {_RECURRENT}", ("ada bob sees cleo", "dan sees eve")),
     "translate-self-attentive": Case("translate", f"{_PAIRS} {_SELF_ATTENTIVE}", ("ada bob sees cleo",)),
-    "reviews": Case("reviews", f"{_FILES.replace('X', 'reviews.tsv')} {_TRANSFORMER}", ("good a", "bad c b")),
-    "reviews-recurrent": Case("reviews", f"{_FILES.replace('X', 'reviews.tsv')} {_RECURRENT}", ("good a",)),
+    "reviews": Case("reviews", f"{_REVIEWS} {_TRANSFORMER}", ("good a", "bad c b")),
+    "reviews-recurrent": Case("reviews", f"{_REVIEWS} {_RECURRENT}", ("good a",)),
     "tags": Case("tags", f"{_FILES.replace('X', 'tags.txt')} {_TRANSFORMER}", ("Ann sees Bob",)),
     "images": Case("images", f"{_IMAGES} {_TRANSFORMER} --batch 4", ("{data}/images/a/1.png",)),
     "language": Case(

@@ -31,7 +31,7 @@ def run(files: Path, name: str, more: str) -> Path:
 
 
 def test_log_count_ratios_alone_classify_from_the_first_step(files, capsys, tmp_path):
-    folder = run(files, "run", "--train.steps 1 --train.validate-every 1")
+    folder = run(files, "run", "--train.steps 1 --train.validate-every 1 --naive-bayes prefixes")
     trained = load(folder)
     assert isinstance(trained.model.writes, NaiveBayesWriter)
     assert trained.predict(["it was dreadful", "what a wonderful day"]) == ["bad", "good"]
@@ -49,8 +49,14 @@ def test_missing_log_count_ratios_are_named(files):
         load(folder)
 
 
-@pytest.mark.parametrize("more", ["--naive-bayes none", "--data.target labels"])
-def test_no_log_count_ratios_if_switched_off_or_for_other_targets(files, more):
-    folder = run(files, more.split()[-1], f"--train.steps 1 --train.validate-every 1 {more}")
+def test_no_log_count_ratios_by_default(files):
+    folder = run(files, "default", "--train.steps 1 --train.validate-every 1")
     assert not (folder / "naive_bayes.npz").exists()
-    assert len(load(folder).predict(["it was awful"])) == 1
+    assert not isinstance(load(folder).model.writes, NaiveBayesWriter)
+
+
+def test_log_count_ratios_of_other_targets_are_refused(files, capsys):
+    data = f"--data.train {files / 'train.tsv'} --data.val {files / 'val.tsv'}"
+    assert main(f"train reviews --run {files / 'labels'} {data} --data.target labels --naive-bayes words".split()) == 2
+    assert "naive_bayes must be none for data.target labels, got words" in capsys.readouterr().err
+    assert not (files / "labels").exists()

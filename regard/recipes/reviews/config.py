@@ -29,10 +29,9 @@ class ReviewsRunConfig:
     """The model."""
     word_dropout: FractionBelowOne = 0.3
     """Fraction of the tokens of a text that are replaced by <unk> in training."""
-    naive_bayes: Literal["none", "words", "bigrams", "prefixes"] = "prefixes"
+    naive_bayes: Literal["none", "words", "bigrams", "prefixes"] = "none"
     """Features whose naive-Bayes log-count ratios the model adds to its inputs: none; words (the tokenizer's tokens);
-    bigrams: also bigrams; prefixes: words, prefixes of five letters, and bigrams of both. Used for classes only, not
-    for other targets. (wang2012)
+    bigrams: also bigrams; prefixes: words, prefixes of five letters, and bigrams of both. For classes only. (wang2012)
     """
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
@@ -53,6 +52,8 @@ class ReviewsRunConfig:
     def __post_init__(self) -> None:
         if self.tokenizer.joint:
             raise ValueError("tokenizer.joint must be false: there are no target texts")
+        if self.naive_bayes != "none" and self.data.target != "class":
+            raise ValueError(f"naive_bayes must be none for data.target {self.data.target}, got {self.naive_bayes}")
 
 
 @settings

@@ -103,8 +103,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
 
     @property
     def feature_kinds(self) -> FeatureKinds | None:
-        """Features with naive-Bayes log-count ratios; None for targets other than classes."""
-        return None if self.config.naive_bayes == "none" or self.kind is not ClassTarget else self.config.naive_bayes
+        """Features with naive-Bayes log-count ratios, if there are any."""
+        return None if self.config.naive_bayes == "none" else self.config.naive_bayes
 
     def batches(self) -> LabeledBatches:
         """Return batches of texts of similar length, with word dropout."""

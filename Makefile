@@ -17,6 +17,8 @@ DEMO := runs/demo
 # Tests side by side, files whole, the longest first (tests/conftest.py), each process with one thread.
 JOBS ?= 2
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# Bytecode is saved even where the environment disables it: the tests start many programs, and each would compile all.
+TESTING := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} PYTHONDONTWRITEBYTECODE=
 # Twice quiet: warnings are hidden, errors are shown.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
@@ -75,7 +77,7 @@ test: install-test install-browser test-viewer
 	$(BIN)/ruff format --check .
 	$(BIN)/pyrefly check
 	$(BIN)/lint-imports --no-cache --no-logo
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest $(SIDE_BY_SIDE) -r s
+	$(TESTING) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -r s
 
 # Without npm the built page is tested all the same, by the tests in a browser.
 test-viewer:
@@ -84,7 +86,7 @@ test-viewer:
 
 report: install-test install-browser
 	@$(BIN)/python -m tests.report
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest $(SIDE_BY_SIDE) -q --durations=20 --cov=regard --cov-report=term
+	$(TESTING) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -q --durations=20 --cov=regard --cov-report=term
 
 # Beyond the bounds of pyproject.toml, which are lifted here. All other packages are those of constraints.txt.
 NEXT ?= torch numba llvmlite
@@ -95,7 +97,7 @@ test-next: install-browser
 	@$(BIN)/python -m tests.requirements > $(VENV_NEXT)/requirements.txt
 	$(VENV_NEXT)/bin/python -m pip --disable-pip-version-check --quiet install -c $(VENV_NEXT)/constraints.txt $(NEXT) -r $(VENV_NEXT)/requirements.txt
 	$(VENV_NEXT)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -e .
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(VENV_NEXT)/bin/python -m pytest $(SIDE_BY_SIDE) tests/compat tests
+	$(TESTING) $(VENV_NEXT)/bin/python -m pytest $(SIDE_BY_SIDE) tests/compat tests
 
 # Random cases by the thousand; `make test` runs a sample of each. Each process computes with one thread.
 SEED ?= 1

@@ -12,9 +12,12 @@ would read memory beyond its table.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from operator import index
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import torch
 
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis, Rules
@@ -206,3 +209,9 @@ def num_positions(longest: int, length: int, window: int | None) -> int:
     """Return the number of positions that a prompt and `length` new tokens need; the last new token is not read."""
     longest += length - 1
     return longest if window is None else min(window, longest)
+
+
+def on_device(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context with this default device, independent of that of the caller."""
+    # A default device slows down each call of torch, so it is set only if the caller set another one.
+    return nullcontext() if torch.get_default_device() == device else device

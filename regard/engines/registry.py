@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import torch
 
 from regard.engines.config import ENGINES
-from regard.engines.engine import Engine
+from regard.engines.engine import Engine, on_device
 from regard.engines.lowering import UnsupportedModelError, lower
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
@@ -103,7 +103,7 @@ def refusal_reason(name: str, model: Any) -> str | None:
         return f"it needs compiled code, but {reason}"
     module = _engine_module(name)
     try:
-        with torch.device("cpu"):
+        with on_device(torch.device("cpu")):
             lower(model, module.unsupported_reason, largest=module.LARGEST_ITEM)
     except UnsupportedModelError as error:
         return str(error)
@@ -138,7 +138,7 @@ def _snapshot(name: str, model: Any, **settings: Any) -> Engine:
     if name == _FASTEST and (reason := absence()):
         raise UserError(f"engine {name!r} needs compiled code, but {reason}. Use engine {_REFERENCE!r}.")
     module = _engine_module(name)
-    with torch.device("cpu"):  # independent of the default device of the caller
+    with on_device(torch.device("cpu")):
         form = lower(model, module.unsupported_reason, largest=module.LARGEST_ITEM)
         return module.create(form, **settings)
 

@@ -1,7 +1,7 @@
 """Engine `torch`: the model itself, step by step. It runs every model, and its attention can be recorded."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import torch
 
@@ -9,7 +9,7 @@ from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import sample
 from regard.decode.search import search
-from regard.engines.engine import Engine, Limits
+from regard.engines.engine import Engine, Limits, on_device
 from regard.errors import UserError
 from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader
@@ -87,9 +87,7 @@ class TorchEngine(Engine):
 @contextmanager
 def _default_numerics(device: torch.device) -> Iterator[None]:
     """Disable autocast and set the default device, independent of the settings of the caller."""
-    # A default device slows down each call of torch, so it is set only if the caller set another one.
-    default_device = nullcontext() if torch.get_default_device() == device else device
-    with torch.autocast(device.type, enabled=False), default_device:
+    with torch.autocast(device.type, enabled=False), on_device(device):
         yield
 
 

@@ -243,6 +243,7 @@ def test_loaded_weights_give_the_same_predictions(reads, core, writes, tmp_path)
 
 
 @every_model
+@pytest.mark.usefixtures("no_shape_checks")  # of parts whose shapes the tests above check
 def test_rows_are_independent_of_their_batch(reads, core, writes):
     model, example = make_model(reads, core, writes).double().eval(), make_example(reads, writes)
     source, row, length = example.source, 1, READERS[reads].lengths[1]
@@ -277,6 +278,7 @@ def test_attention_weights_are_recorded_and_sum_to_one(reads, core, writes):
 
 
 @every_model
+@pytest.mark.usefixtures("no_shape_checks")  # of parts whose shapes the tests above check
 def test_steps_equal_all_positions(reads, core, writes):
     model, example = make_model(reads, core, writes).double().eval(), make_example(reads, writes)
     if model.writes.part != "decoder":

@@ -32,7 +32,7 @@ from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import batch_by_length
 from regard.engines.ctranslate2.convert import build_specification, source_tokens
 from regard.engines.ctranslate2.convert import unsupported_reason as unsupported_reason
-from regard.engines.engine import Engine, Limits, check_positions, limits_of, num_positions
+from regard.engines.engine import Engine, Limits, check_positions, limits_of, num_positions, on_device
 from regard.errors import UserError
 from regard.layers.forms import TextForm
 from regard.trace import Trace
@@ -254,7 +254,7 @@ class _Conversion:
             return
         self._num_positions = max(_FIRST_POSITIONS, 2 * count) if limit is None else limit
         # Nothing stays on disk, so a conversion cannot be used with other weights later.
-        with torch.device("cpu"), tempfile.TemporaryDirectory(prefix="regard-ctranslate2-") as folder:
+        with on_device(torch.device("cpu")), tempfile.TemporaryDirectory(prefix="regard-ctranslate2-") as folder:
             build_specification(self.form, num_positions=self._num_positions).save(folder)
             self.files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
         self.runner = self._load(self.files)

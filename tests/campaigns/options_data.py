@@ -46,7 +46,7 @@ _BASE = {
 
 @functools.cache
 def folder() -> Path:
-    """Create the folder with the data on first use; it is removed when the process ends."""
+    """Return the folder of the data and runs, created by the process that imports this module and removed with it."""
     path, owner = Path(tempfile.mkdtemp(prefix="regard-options-")), os.getpid()
     _write_texts(path)
     _write_images(path)
@@ -118,3 +118,6 @@ def _write_sounds(path: Path) -> None:
             file.writeframes((8000 * np.sin(2 * np.pi * 200 * (number + 1) * times)).astype("<i2").tobytes())
     rows = [f"{number}.wav,0.2,0.3,{'high' if number % 2 else 'low'}" for number in range(4)]
     (path / "events.csv").write_text("\n".join(["file,onset,duration,label", *rows]) + "\n", encoding="utf-8")
+
+
+folder()  # before workers are forked, which share it and end without removing it

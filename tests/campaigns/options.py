@@ -166,10 +166,9 @@ def _training(draw: random.Random, directory: Path) -> tuple[list[str], bytes]:
         options += [_name(setting.path), *words]
         is_quick &= quick
         for variant in setting.variants.values() if setting.variants and words and words[0] in setting.variants else ():
-            if variant.name == words[0]:
-                below = draw.choice(
-                    [nested for group in collect_groups(variant(), setting.path) for nested in group.settings]
-                )
+            nested = [below for group in collect_groups(variant(), setting.path) for below in group.settings]
+            if variant.name == words[0] and nested:
+                below = draw.choice(nested)
                 words, quick = _value(draw, below, directory)
                 options += [_name(below.path), *words]
                 is_quick &= quick

@@ -1,9 +1,5 @@
 """Fixed-size, sliding-window and quantized memories, beyond the contract of all memories."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
@@ -30,20 +26,6 @@ def make_static(capacity: int = 11, **settings) -> StaticMemory:
 
 def make_ring(size: int = 4, **settings) -> RingMemory:
     return RingMemory.empty((3, 2), window=size, **SIZES, **settings)
-
-
-def test_compiled_loops_are_correct() -> None:
-    # Without shape checks, which torch.compile cannot trace.
-    options = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "tests/attention/untyped_memories.py"],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert "6 passed" in done.stdout
 
 
 # Static memory.

@@ -1,4 +1,4 @@
-"""Compiled decoding loops over memories; run by test_memories.py, in a process without shape checks."""
+"""Compiled decoding loops over memories; run by tests/contracts/test_transforms.py."""
 
 import pytest
 import torch

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from regard.compat.torch import interpolate_
 from regard.errors import UserError
-from regard.train.tensors import distribute_like, read_tensors, tensors_of
+from regard.train.tensors import distribute_like, is_sharded, read_tensors, tensors_of
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
@@ -56,4 +55,4 @@ class MovingAverage:
 
 
 def _to_local(value: Tensor) -> Tensor:
-    return value.to_local() if isinstance(value, DTensor) else value
+    return value.to_local() if is_sharded(value) else value

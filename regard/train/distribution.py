@@ -17,13 +17,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.errors import UserError
 from regard.train.protocols import Trainable, TrainingLoss
-from regard.train.tensors import load_tensors, tensors_of
+from regard.train.tensors import is_sharded, load_tensors, tensors_of
 
 Item = TypeVar("Item")
 
@@ -148,7 +146,7 @@ class Replica:
         """Return whole copies of tensors or shards, on the CPU of the main process; an empty dict on the others."""
         copies = {}
         for name, value in tensors.items():
-            full = value.full_tensor() if isinstance(value, DTensor) else value
+            full = value.full_tensor() if is_sharded(value) else value
             if self.world.is_main:
                 copies[name] = full.detach().to("cpu", copy=True)
         return copies
@@ -183,6 +181,8 @@ class Replica:
         if not self.is_sharded:
             self._objective = DistributedDataParallel(self._objective, init_sync=False)
             return
+        from torch.distributed.fsdp import fully_shard  # noqa: PLC0415  # takes 0.7 s to import
+
         # FSDP warns of blocks that return views; outputs of blocks are never changed in place here.
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from regard.errors import UserError
@@ -31,7 +30,15 @@ from regard.train.optimizer import build_optimizer, learning_rate, load_optimize
 from regard.train.progress import Progress
 from regard.train.protocols import TrainingBatches
 from regard.train.step import add_gradients
-from regard.train.tensors import find_nonfinite, load_tensors, read_tensors, tensors_of, ties_of, write_tensors
+from regard.train.tensors import (
+    find_nonfinite,
+    is_sharded,
+    load_tensors,
+    read_tensors,
+    tensors_of,
+    ties_of,
+    write_tensors,
+)
 from regard.train.validation import Validation
 
 
@@ -236,7 +243,7 @@ class _Run:
         norm = get_total_norm([value.grad for value in weights if value.grad is not None])
         if self.config.clip:
             clip_grads_with_norm_(weights, self.config.clip, norm)
-        return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+        return float(norm.full_tensor() if is_sharded(norm) else norm)
 
     def stop_diverged(self, rows: Sequence[tuple[int, ...]], totals: Sequence[float], norm: float) -> NoReturn:
         """Raise Diverged for a step whose loss or gradient is not finite; the checkpoints stay as they are."""

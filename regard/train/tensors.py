@@ -7,21 +7,24 @@ import json
 import math
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeGuard
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from regard.errors import UserError
 from regard.system.files import check_content, check_file
 from regard.system.fingerprints import digest, encode_canonically, fingerprint, read_blocks
 from regard.system.writing import open_atomically
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 _DTYPES = {
     torch.float64: "F64",
@@ -118,11 +121,20 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: value for name, value in model.state_dict().items() if name not in ties}
 
 
+def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
+    """Return True for a tensor of which each process holds a part (FSDP2)."""
+    # Importing the class takes 0.7 s, and whoever holds such a tensor has imported it.
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
 def distribute_like(whole: Tensor, *, like: Tensor) -> Tensor:
     """Return a whole tensor on the device of `like`, or this process's shard of it if `like` is sharded."""
     whole = whole.to(like.device)
-    if not isinstance(like, DTensor):
+    if not is_sharded(like):
         return whole
+    from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415  # see is_sharded
+
     # Every process has the whole tensor and takes its own shard, so nothing is communicated.
     return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
 
@@ -135,7 +147,7 @@ def find_nonfinite(model: nn.Module, tensors: Mapping[str, Tensor] | None = None
     weights = {name for name, _ in model.named_parameters()}
     for name, value in (tensors_of(model) if tensors is None else tensors).items():
         local = value.detach()
-        local = local.to_local() if isinstance(local, DTensor) else local
+        local = local.to_local() if is_sharded(local) else local
         if not local.is_floating_point() or not local.numel():
             continue
         low, high = (float(bound) for bound in local.aminmax())

@@ -38,7 +38,7 @@ class EncoderBlock(nn.Module):
         self, items: Float[Tensor, "batch source model"], mask: Mask | None
     ) -> Float[Tensor, "batch source model"]:
         """Return the items after self-attention (over those that the mask allows) and feed-forward."""
-        items = self.add_attention(items, lambda x: self.attention.self_attention(x, memory_mask=mask))
+        items = self.add_attention(items, lambda x: self.attention(x, memory_mask=mask))
         return self.add_feedforward(items, self.feedforward)
 
     def form(self) -> BlockForm:
@@ -106,14 +106,14 @@ class DecoderBlock(nn.Module):
     ) -> Float[Tensor, "batch target model"]:
         """Return the block's output for all targets (teacher forcing)."""
         mask = causal() if self.window is None else window(self.window)
-        items = self.add_attention(items, lambda x: self.attention.self_attention(x, mask=mask))
+        items = self.add_attention(items, lambda x: self.attention(x, mask=mask))
         return self._cross_and_feedforward(items, source)
 
     def decode_set(
         self, items: Float[Tensor, "batch query model"], source: Memory | None
     ) -> Float[Tensor, "batch query model"]:
         """Return the block's output for a set of queries: self-attention without a mask, then the source."""
-        items = self.add_attention(items, self.attention.self_attention)
+        items = self.add_attention(items, self.attention)
         return self._cross_and_feedforward(items, source)
 
     def step(

@@ -117,21 +117,25 @@ class MultiHead(nn.Module):
         return memory.extend(new.keys, new.values)
 
     def forward(
-        self, query: Float[Tensor, "batch query query_dim"], memory: KeyValueCache, *, mask: Mask | None = None
-    ) -> Float[Tensor, "batch query output_dim"]:
-        """Return the output of every query for a memory that `memory` or `extend` returned."""
-        return self._read_heads(self.query(query), memory, mask)
-
-    def self_attention(
         self,
-        items: Float[Tensor, "batch query query_dim"],
+        query: Float[Tensor, "batch query query_dim"],
+        memory: KeyValueCache | None = None,
         *,
-        memory_mask: Mask | None = None,
         mask: Mask | None = None,
+        memory_mask: Mask | None = None,
     ) -> Float[Tensor, "batch query output_dim"]:
-        """Return forward(items, memory(items, memory_mask), mask=mask), with the three projections fused."""
-        query, key, value = fused_linear(items, self.query, self.key, self.value)
-        return self._read_heads(query, self._memory(key, value, memory_mask), mask)
+        """Return the output of every query.
+
+        memory: keys and values, as `memory` or `extend` returned them; None: those of the queries themselves
+                (self-attention), `memory(query, memory_mask)`, with the three projections fused.
+        Raises: ValueError if both memory and memory_mask are given.
+        """
+        if memory is not None:
+            if memory_mask is not None:
+                raise ValueError("memory_mask must be None if memory is given, which has a mask of its own")
+            return self._read_heads(self.query(query), memory, mask)
+        projected, key, value = fused_linear(query, self.query, self.key, self.value)
+        return self._read_heads(projected, self._memory(key, value, memory_mask), mask)
 
     def form(self) -> AttentionForm:
         """Return the form of this module (regard.layers.forms)."""

@@ -15,12 +15,14 @@ more token per row; the results equal those of `forward`.
 Source: lectures, D (GPT) and E (encoder-predictor-decoder view); radford2018, section 3.1.
 """
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.compat.torch import has_hooks, is_eager
 from regard.layers.forms import TableForm, TextForm, TransformerForm, WriterForm, form_of
 from regard.models.cores.core import Core, CoreState
 from regard.models.readers.reader import Reader
@@ -93,6 +95,8 @@ class Model(nn.Module):
 
     def hidden(self, source: Any = None, target: Any = None) -> Any:
         """Return the hidden vectors that the writer reads from the core."""
+        if self.reads is None:
+            _check_no_source(source)
         queries = self.writes.embed_target(target)  # before the source: dropout draws its seeds in this order
         items = None if self.reads is None else self.reads(source)
         return self.writes.read(self.core, items, source=source, queries=queries)
@@ -115,7 +119,9 @@ class Model(nn.Module):
 
         rows: number of rows of a model without a reader.
         """
+        _warn_of_unused_hooks(self)
         if self.reads is None:
+            _check_no_source(source)
             return ModelState(self.core.start(None, rows=rows))
         return ModelState(self.core.start(self.reads(source)))
 
@@ -132,6 +138,24 @@ class Model(nn.Module):
         """Return the form of this model in decoding (regard.layers.forms)."""
         source = None if self.reads is None else form_of(self.reads, TableForm)
         return TextForm(source, form_of(self.core, TransformerForm), form_of(self.writes, WriterForm))
+
+
+def _check_no_source(source: Any) -> None:
+    if source is not None:
+        raise TypeError(f"`source` must be None, since the model has no reader, got a {type(source).__name__}")
+
+
+def _warn_of_unused_hooks(model: Model) -> None:
+    """Warn of hooks on modules that are used by `step` instead of `forward` in decoding."""
+    if not is_eager():
+        return
+    names = [name or "the model" for name, part in model.named_modules() if hasattr(part, "step") and has_hooks(part)]
+    if names:
+        warnings.warn(
+            f"hooks of {', '.join(names)} are not called in decoding, which computes `step` instead of `forward`; "
+            "register them on the attention or the feed-forward network of a block",
+            stacklevel=3,
+        )
 
 
 def _check_parts(reads: Reader | None, core: Core, writes: Writer) -> None:
@@ -151,6 +175,11 @@ def _check_parts(reads: Reader | None, core: Core, writes: Writer) -> None:
         what = "targets in order" if writes.part == "decoder" else "a set of queries"
         raise ValueError(
             f"`core` must be built with in_order={not core.in_order}, since a {kind} decodes {what}, got {who}"
+        )
+    if writes.part == "set" and writes.set_outputs not in (None, core.set_outputs):
+        raise ValueError(
+            f"`writes` must be built with blocks={core.set_outputs}, the decoder blocks of the core, got {kind} with "
+            f"{writes.set_outputs}"
         )
     if reads is not None and reads.dim not in (None, core.width):
         raise ValueError(f"`reads` must give items of the core's width, {core.width}, got dim={reads.dim}")

@@ -334,7 +334,7 @@ def _texts() -> Iterator[Handmade]:
     )
     yield Handmade("latin-1 reviews", "reviews tsv", "reviews.tsv", b"ein Hund\tgut\nzwei B\xe4ume\tschlecht\n")
     rows = b"".join(f"text {i}\tclass{i}\n".encode() for i in range(10_000))
-    yield Handmade("10000 classes", "reviews tsv", "reviews.tsv", lambda: _of("reviews tsv") + rows)
+    yield Handmade("10000 classes", "reviews tsv", "reviews.tsv", lambda: _of("reviews tsv") + rows, "accepted")
     numbers = {
         "nan": b"nan",
         "inf": b"-inf",

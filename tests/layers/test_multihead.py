@@ -186,7 +186,7 @@ def test_items_without_a_batch_raise(shape):
     for read in (
         lambda: module(items, memory),
         lambda: module.memory(items),
-        lambda: module.self_attention(items),
+        lambda: module(items),
     ):
         with pytest.raises(ValueError, match=r"items of MultiHead must be \(batch, time, dim\), got shape"):
             read()

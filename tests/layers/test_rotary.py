@@ -106,7 +106,7 @@ def test_self_attention_rotates_projected_queries_and_keys(name):
     key, value = (layer(items).unflatten(-1, (2, -1)).transpose(1, 2) for layer in (part.key, part.value))
     memory = Memory(rotated_as_complex(rotary, key, 0), value)
     out = attend(rotated_as_complex(rotary, query, 0), memory, mask=causal(), kernel="reference")
-    close(part.self_attention(items, mask=causal()), part.output(out.transpose(1, 2).flatten(2)))
+    close(part(items, mask=causal()), part.output(out.transpose(1, 2).flatten(2)))
 
 
 def memories(part: MultiHead, first: torch.Tensor) -> dict:
@@ -134,7 +134,7 @@ def test_steps_equal_all_at_once_for_every_memory(name, kind):
     with torch.no_grad():
         memory, mask = memories(part, items[:, :3])[kind]
         assert int(memory.length) == 3
-        expected = part.self_attention(items, mask=mask)
+        expected = part(items, mask=mask)
         at = 3
         for count in (1, 2, 3, 1, 1):  # several at a time, too
             new = items[:, at : at + count]
@@ -148,7 +148,7 @@ def test_steps_equal_all_at_once_for_every_memory(name, kind):
 def test_quantized_memory_rounds_rotated_keys():
     part, items = attention(ROTARIES["all"]), torch.randn(2, TIME, WIDTH).double()
     with torch.no_grad():
-        expected = part.self_attention(items, mask=causal())[:, -1:]
+        expected = part(items, mask=causal())[:, -1:]
         memory = part.extend(QuantizedMemory.of(part.memory(items[:, :4])), items[:, 4:])
         assert memory.length == TIME
         torch.testing.assert_close(part(items[:, -1:], memory), expected, rtol=0.03, atol=0.03)
@@ -157,13 +157,13 @@ def test_quantized_memory_rounds_rotated_keys():
 def test_gradients_after_inference_and_in_bfloat16():
     part, items = attention(Rotary(HEAD)).float(), torch.randn(2, TIME, WIDTH)
     with torch.inference_mode():  # creates the table
-        expected = part.self_attention(items)
-    out = part.self_attention(items)
+        expected = part(items)
+    out = part(items)
     out.sum().backward()
     close(out.detach(), expected)
     assert part.query.weight.grad is not None
     assert part.query.weight.grad.abs().max() > 0
-    half = part.bfloat16().self_attention(items.bfloat16())
+    half = part.bfloat16()(items.bfloat16())
     assert half.dtype == torch.bfloat16
     torch.testing.assert_close(half.float(), expected, rtol=0.05, atol=0.05)
 
@@ -184,7 +184,7 @@ def test_a_users_score_is_refused_unless_it_declares_the_invariance():
     Distance.is_rotation_invariant = True
     part, items = attention(Rotary(HEAD), score=Distance()), torch.randn(2, TIME, WIDTH).double()
     last = part(items[:, -1:], part.memory(items))
-    close(last, part.self_attention(items, mask=causal())[:, -1:])
+    close(last, part(items, mask=causal())[:, -1:])
 
 
 def test_only_rotating_positions_are_accepted_by_attention():
@@ -199,8 +199,18 @@ def test_only_rotating_positions_are_accepted_by_attention():
         (lambda: Rotary(5), "dim of Rotary must be even and at least 2, got 5"),
         (lambda: Rotary(4, base=1.0), "base of Rotary must be above 1 and finite, got 1.0"),
         (lambda: Rotary(8).rotate(torch.zeros(1, 2, 6)), "at least dim=8 numbers for Rotary, got 6"),
+        (lambda: LinearScaling(0.0), "factor of LinearScaling must be above 0 and finite, got 0.0"),
+        (lambda: LinearScaling(math.nan), "factor of LinearScaling must be above 0 and finite, got nan"),
+        (lambda: Llama3Scaling(factor=-1.0), "factor of Llama3Scaling must be above 0 and finite, got -1.0"),
+        (lambda: Llama3Scaling(low_freq_factor=4.0), "low_freq_factor must be below high_freq_factor=4.0, got 4.0"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_scaling_is_not_given_by_name():
+    with pytest.raises(TypeError, match=r"scaling of Rotary must be a LinearScaling, .* got 'linear'"):
+        Rotary(8, scaling="linear")

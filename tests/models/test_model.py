@@ -121,6 +121,37 @@ def test_target_is_needed_for_all_positions() -> None:
         model()
 
 
+def language_model() -> regard.Model:
+    core = regard.Transformer(width=12, heads=3, layers=2, encodes=False)
+    writes = regard.TokenWriter(regard.TokenReader(regard.embedding_table(9, 12)))
+    return regard.Model(reads=None, core=core, writes=writes).eval()
+
+
+def test_source_is_refused_by_a_model_without_a_reader() -> None:
+    model, tokens = language_model(), torch.randint(4, 9, (2, 3))
+    for call in (model, model.start):
+        with without_checks(), pytest.raises(TypeError, match="`source` must be None, since the model has no reader"):
+            call(Unpadded.of(tokens))
+
+
+def test_writer_of_a_set_takes_as_many_blocks_as_the_core_has() -> None:
+    core = regard.Transformer(width=12, heads=3, layers=1, decoder_layers=2, in_order=False)
+    with pytest.raises(ValueError, match=r"`writes` must be built with blocks=2, .* got SetWriter with 1"):
+        regard.Model(reads=PointReader(12), core=core, writes=regard.SetWriter(12, 3, axes=2, num_queries=4, blocks=1))
+
+
+def test_hooks_that_decoding_does_not_call_are_reported() -> None:
+    model, seen = language_model(), []
+    hook = model.core.decoder[1].register_forward_hook(lambda *_: seen.append("block"))
+    with pytest.warns(UserWarning, match=r"hooks of core.decoder.1 are not called in decoding"):
+        model.start(rows=2)
+    hook.remove()
+    model.core.decoder[1].attention.register_forward_hook(lambda *_: seen.append("attention"))
+    model.step(torch.tensor([5, 6]), model.start(rows=2))
+    model(target=Unpadded.of(torch.randint(4, 9, (2, 3))))
+    assert seen == ["attention", "attention"]
+
+
 def test_embeddings_are_the_first_parameters() -> None:
     """The norm of the gradient is a sum in this order, on which its last bits depend."""
     writes = regard.TokenWriter(regard.TokenReader(regard.embedding_table(9, 12)))

@@ -5,13 +5,16 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.attention.scores import Score
+from regard.attention.scores import ScaledDot, Score
 from regard.engines.registry import refusal_reason
 from regard.layers.feedforward import FeedForward, GatedFeedForward
 from regard.layers.norms import RMSNorm
 from regard.layers.positions.base import AlibiPositions, PositionalEncoding
+from regard.layers.positions.learned import Learned
 from regard.layers.positions.rotary import Rotary
+from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.models.config import RotaryConfig, TransformerConfig
+from regard.models.cores.recurrent import Recurrent
 from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader, embedding_table
@@ -147,6 +150,33 @@ def test_parts_that_do_not_fit_are_refused():
         TransformerConfig(width=15, heads=3, positions=RotaryConfig())
     with pytest.raises(ValueError, match=r"head_dim .* must be at least positions.dim=6 with rotary positions, got 4"):
         TransformerConfig(width=12, heads=3, positions=RotaryConfig(dim=6))
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Transformer(CONFIG, score=NegativeDistance()), "score must be a function that creates a part, .* got"),
+        (lambda: Transformer(CONFIG, norm=RMSNorm(12)), "norm must be a function that creates a part, .* RMSNorm"),
+        (lambda: Transformer(CONFIG, feedforward=FeedForward(12, 8)), "feedforward must be a function .* FeedForward"),
+        (
+            lambda: Transformer(CONFIG, positions=nn.Identity()),
+            "positions must be a Positional.* got Identity",
+        ),
+        (lambda: Transformer(CONFIG, positions=Ramp), "positions must be a PositionalEncoding .* got Ramp"),
+        (lambda: Transformer(CONFIG, positions=Sinusoidal(8)), "positions must have dim=12, got Sinusoidal with 8"),
+        (lambda: Transformer(CONFIG, positions=Learned(9, 1)), "positions must have dim=12, got Learned with 1"),
+        (lambda: Transformer(CONFIG, positions=AlibiPositions(1)), "must have num_heads=3, got AlibiPositions with 1"),
+        (lambda: Transformer(4), "`config` must be a TransformerConfig, got 4"),
+        (lambda: Transformer(CONFIG, encodes=False, decodes=False), "must have an encoder or a decoder"),
+        (lambda: Recurrent(width=12, hidden=8, score="dot"), "`score` must be a Score or None, got 'dot'"),
+        (lambda: Recurrent(width=12, hidden=8, score=ScaledDot, attention="none"), "`score` must be a Score or None"),
+        (lambda: Recurrent(width=12, hidden=8, score=ScaledDot(), attention="none"), "None with attention='none'"),
+    ],
+)
+def test_wrong_parts_are_named(make, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        make()
 
 
 @pytest.mark.usefixtures("no_shape_checks")

@@ -69,6 +69,12 @@ def test_repeated_feature_counts_at_its_first_occurrence():
     np.testing.assert_allclose(repeated, np.concatenate([alone, np.zeros((2, 1, 3))]), atol=1e-6)
 
 
+def test_counts_that_need_too_much_memory_are_refused(monkeypatch):
+    monkeypatch.setattr("regard.recipes.reviews.log_count_ratios.file_limit", lambda: 100)
+    with pytest.raises(UserError, match=r"the counts of 8 features in 3 classes take more than 100 bytes"):
+        count(TEXTS, CLASSES, "words")
+
+
 def test_saved_counts_are_the_same_and_damaged_ones_are_refused(tmp_path):
     path, all_counts = tmp_path / "naive_bayes.npz", count(TEXTS, CLASSES, "bigrams")
     all_counts.save(path)

@@ -57,6 +57,14 @@ def test_beam_of_run_is_used_unless_another_is_given(trained_run: TrainedRun) ->
     assert wide >= greedy
 
 
+def test_texts_are_text_or_utf8(trained_run: TrainedRun) -> None:
+    assert trained_run.predict([b"ada sees bob"]) == trained_run.predict(["ada sees bob"])
+    with pytest.raises(UserError, match="input 2 is not UTF-8"):
+        trained_run.predict(["bob", b"\xff"])
+    with pytest.raises(TypeError, match="input 1 must be a text, got int"):
+        trained_run.predict([3])
+
+
 def test_predict_refuses_one_text_and_impossible_numbers(trained_run: TrainedRun) -> None:
     with pytest.raises(TypeError, match="inputs must be a list, got one text: 'bob'"):
         trained_run.predict("bob")

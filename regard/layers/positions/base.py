@@ -36,6 +36,9 @@ class PositionalEncoding(nn.Module):
         """Create the encoding of its config (regard.models.config) for these sizes."""
         return cls()
 
+    def check(self, sizes: PositionSizes) -> None:
+        """Raise ValueError if the encoding is of other sizes; by default it fits all."""
+
     @property
     def max_length(self) -> int | None:
         """Number of positions; None: no limit."""
@@ -71,6 +74,12 @@ class PositionalEncoding(nn.Module):
         return self.add(items, start)
 
 
+def check_size(name: str, positions: PositionalEncoding, size: int, expected: int) -> None:
+    """Raise ValueError if a size of the encoding is not the expected one."""
+    if size != expected:
+        raise ValueError(f"positions must have {name}={expected}, got {type(positions).__name__} with {size}")
+
+
 class NoPositions(PositionalEncoding):
     """No positional encoding: for sets, and for items that encode their positions themselves."""
 
@@ -86,6 +95,10 @@ class AlibiPositions(PositionalEncoding):
     def create(cls, config: Any, sizes: PositionSizes) -> Self:
         """Create the encoding of its config for these sizes."""
         return cls(sizes.num_heads)
+
+    def check(self, sizes: PositionSizes) -> None:
+        """Raise ValueError if the number of heads is another one."""
+        check_size("num_heads", self, self.num_heads, sizes.num_heads)
 
     def bias(self, *, two_sided: bool) -> Bias:
         """Return the bias of a stack."""
@@ -106,6 +119,10 @@ class RelativePositions(PositionalEncoding):
     def create(cls, config: Any, sizes: PositionSizes) -> Self:
         """Create the encoding of its config for these sizes."""
         return cls(sizes.num_heads, buckets=config.buckets, max_distance=config.max_distance)
+
+    def check(self, sizes: PositionSizes) -> None:
+        """Raise ValueError if the number of heads is another one."""
+        check_size("num_heads", self, self.num_heads, sizes.num_heads)
 
     def bias(self, *, two_sided: bool) -> Bias:
         """Return the bias of a stack; two-sided biases distinguish earlier from later keys."""

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.layers.forms import LearnedForm
-from regard.layers.positions.base import PositionalEncoding, PositionSizes
+from regard.layers.positions.base import PositionalEncoding, PositionSizes, check_size
 
 
 class Learned(PositionalEncoding):
@@ -29,6 +29,10 @@ class Learned(PositionalEncoding):
     def create(cls, config: Any, sizes: PositionSizes) -> Self:
         """Create the encoding of its config for these sizes."""
         return cls(config.max_length, sizes.width)
+
+    def check(self, sizes: PositionSizes) -> None:
+        """Raise ValueError if the items have another size."""
+        check_size("dim", self, self.weight.shape[1], sizes.width)
 
     @property
     def max_length(self) -> int:

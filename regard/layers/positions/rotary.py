@@ -27,6 +27,9 @@ class LinearScaling:
 
     factor: float
 
+    def __post_init__(self) -> None:
+        _check_positive(self, "factor")
+
     def __call__(self, rates: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
         """Return rates / factor."""
         return rates / self.factor
@@ -46,11 +49,24 @@ class Llama3Scaling:
     high_freq_factor: float = 4.0
     original_max_length: int = 8192
 
+    def __post_init__(self) -> None:
+        _check_positive(self, "factor", "low_freq_factor", "high_freq_factor", "original_max_length")
+        if self.low_freq_factor >= self.high_freq_factor:
+            low, high = self.low_freq_factor, self.high_freq_factor
+            raise ValueError(f"low_freq_factor must be below high_freq_factor={high}, got {low}")
+
     def __call__(self, rates: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
         """Return the scaled rates."""
         turns = self.original_max_length * rates / (2 * math.pi)
         kept = ((turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)).clamp(0, 1)
         return rates * (kept + (1 - kept) / self.factor)
+
+
+def _check_positive(scaling: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(scaling, name)
+        if not 0 < value < math.inf:
+            raise ValueError(f"{name} of {type(scaling).__name__} must be above 0 and finite, got {value}")
 
 
 class Rotary(PositionalEncoding):
@@ -76,6 +92,8 @@ class Rotary(PositionalEncoding):
             raise ValueError(f"dim of Rotary must be even and at least 2, got {dim}")
         if not 1 < base < math.inf:
             raise ValueError(f"base of Rotary must be above 1 and finite, got {base}")
+        if not isinstance(scaling, LinearScaling | Llama3Scaling | None):
+            raise TypeError(f"scaling of Rotary must be a LinearScaling, a Llama3Scaling or None, got {scaling!r}")
         self.dim, self.base, self.scaling, self.interleaved = dim, base, scaling, interleaved
         # Not a buffer: a change of the module's dtype must not round the angles.
         self._table: tuple[Tensor, Tensor] | None = None

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.layers.forms import NoFormError, SinusoidsForm
-from regard.layers.positions.base import PositionalEncoding, PositionSizes
+from regard.layers.positions.base import PositionalEncoding, PositionSizes, check_size
 
 
 def sinusoids(start: int, length: int, dim: int) -> Float[Tensor, "length dim"]:
@@ -36,6 +36,10 @@ class Sinusoidal(PositionalEncoding):
     def create(cls, config: Any, sizes: PositionSizes) -> Self:
         """Create the encoding of its config for these sizes."""
         return cls(sizes.width)
+
+    def check(self, sizes: PositionSizes) -> None:
+        """Raise ValueError if the items have another size."""
+        check_size("dim", self, self.dim, sizes.width)
 
     def add(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
         """Return items + P[start : start + time]."""

@@ -106,9 +106,14 @@ class Core(nn.Module, ABC):
 
 
 def config_of(kind: type[ConfigT], config: ConfigT | None, fields: dict[str, Any]) -> ConfigT:
-    """Return a core's config: the given one, or one of these fields. Raises TypeError if both are given."""
+    """Return a core's config: the given one, or one of these fields.
+
+    Raises: TypeError if both are given, or another object.
+    """
     if config is None:
         return kind(**fields)
+    if not isinstance(config, kind):
+        raise TypeError(f"`config` must be a {kind.__name__}, got {config!r}")
     if fields:
         raise TypeError(f"`config` must be None if its fields are given, got both it and {', '.join(fields)}")
     return config

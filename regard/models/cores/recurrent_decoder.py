@@ -98,6 +98,10 @@ class RecurrentDecoderCore(Core, ABC):
         in_order: bool,
         score: Score | None,
     ):
+        if not isinstance(score, Score | None):
+            raise TypeError(f"`score` must be a Score or None, got {score!r}; a name is given as `attention`")
+        if score is not None and config.attention == "none":
+            raise ValueError("`score` must be None with attention='none', got one")
         if score is not None and not (decodes and encoder is not None):
             raise ValueError("`score` must be None for a core without an encoder or a decoder, got one")
         encodes, width, hidden = encoder is not None, config.width, config.hidden

@@ -84,7 +84,10 @@ class Transformer(Core):
         feedforward: Callable[[], nn.Module] | int | None = None,
         **fields: Any,
     ):
+        if not (encodes or decodes):
+            raise ValueError("a Transformer must have an encoder or a decoder, got encodes=False and decodes=False")
         given = {"score": score, "norm": norm, "positions": positions, "feedforward": feedforward}
+        _check_own_parts(**given)
         own: dict[str, Any] = {name: part if callable(part) else None for name, part in given.items()}
         fields |= {name: part for name, part in given.items() if part is not None and own[name] is None}
         config = config_of(TransformerConfig, config, fields)
@@ -212,6 +215,7 @@ class _Blocks:
         self.residual = partial(Residual, config.width, norm=self.norm, order=config.norm_order, dropout=dropout)
         sizes = PositionSizes(config.width, config.heads, config.query_size)
         self.positions = create_positions(config.positions, sizes) if positions is None else positions
+        self.positions.check(sizes)
         self.rotary = self.positions if self.positions.rotates else None
         if feedforward is None:
             kind = GatedFeedForward if config.gated else FeedForward
@@ -257,6 +261,19 @@ class _Blocks:
             projection_bias=config.bias,
             role=role,
         )
+
+
+def _check_own_parts(*, positions: Any, **makers: Any) -> None:
+    """Raise TypeError for a part where a function that creates one for each layer is needed, or the reverse."""
+    for name, maker in makers.items():
+        if isinstance(maker, nn.Module):
+            raise TypeError(
+                f"{name} must be a function that creates a part, since each layer needs its own, got the part "
+                f"{type(maker).__name__}; write {name}=lambda ...: {type(maker).__name__}(...)"
+            )
+    if callable(positions) and not isinstance(positions, PositionalEncoding):
+        kind = positions.__name__ if isinstance(positions, type) else type(positions).__name__
+        raise TypeError(f"positions must be a PositionalEncoding or its config, got {kind}")
 
 
 def _norm(config: TransformerConfig) -> Callable[[int], nn.Module]:

@@ -113,7 +113,7 @@ class SetWriter(Writer):
         nms_threshold: float = 0.5,
     ):
         super().__init__()
-        self.dim = dim
+        self.dim, self.set_outputs = dim, blocks
         self.num_queries, self.num_classes, self.nms_threshold = num_queries, num_classes, nms_threshold
         self.region_embedding = RegionEmbedding(axes, dim)
         self.class_heads = nn.ModuleList(

@@ -26,6 +26,9 @@ class Writer(nn.Module, ABC):
     dim: int | None = None
     """Size of the hidden vectors: core.memory_dim for part encoder, else core.width; None: not checked."""
 
+    set_outputs: int | None = None
+    """Number of decoder blocks whose hidden vectors a writer of a set takes (Core.set_outputs); None: not checked."""
+
     def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
         """Return the decoder inputs (rows, time, dim) for targets (rows, time), the first at position `start`.
 

@@ -188,8 +188,10 @@ class TrainedRun:
         return prepared
 
     def _read_input(self, value: Any, number: int) -> Any:
-        """Return the content of a file, if inputs are files."""
-        if self.entry.input == "text" or not isinstance(value, str | Path | bytes):
+        """Return a text, or the content of a file."""
+        if self.entry.input == "text":
+            return _to_text(value, number)
+        if not isinstance(value, str | Path | bytes):
             return value
         if isinstance(value, bytes):
             return File(f"{self.entry.input} {number}", value)
@@ -248,6 +250,18 @@ class TrainedRun:
         if len(empty) == len(gradients):
             raise empty[0]
         capture.add(gradients)
+
+
+def _to_text(value: Any, number: int) -> Any:
+    """Return an input of a recipe of texts: a text, or a list of tokens. Bytes are decoded as UTF-8."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"input {number} is not UTF-8: {error}") from error
+    if not isinstance(value, str | list | tuple):
+        raise TypeError(f"input {number} must be a text, got {type(value).__name__}")
+    return value
 
 
 def _check_inputs(inputs: Sequence[Any]) -> None:

@@ -26,7 +26,7 @@ from regard.look.sample import Axis, Sample
 from regard.models.build import build_tagger
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.recipe import Examples, Prepared, Recipe, describe_skipped, plan_by_length
+from regard.recipes.base.recipe import Examples, Prepared, Recipe, describe_skipped, join_items, plan_by_length
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.tags import has_entities, tag_scores
 from regard.recipes.tags.config import TagsRunConfig
@@ -147,10 +147,11 @@ class TagsRecipe(Recipe[TagsRunConfig]):
 
         inputs: texts (tokens separated by white space), or lists of tokens.
         """
-        prepared, most = Prepared(len(inputs)), self.config.data.max_length
+        prepared, most, empty = Prepared(len(inputs)), self.config.data.max_length, []
         for owner, given in enumerate(inputs):
             tokens = split_words(given) if isinstance(given, str) else given
             if not tokens:
+                empty.append(first + owner)
                 continue
             ids, starts = encode_words(tokens, self.tokenizer)
             if len(ids) > most:
@@ -158,6 +159,8 @@ class TagsRecipe(Recipe[TagsRunConfig]):
                     f"input {first + owner} has {len(ids)} subwords, more than the run's max_length = {most}"
                 )
             prepared.add(owner, (ids, starts), tokens)
+        if empty:
+            prepared.notes.append(f"input {join_items(empty)} is empty: it has no tokens to tag")
         return prepared
 
     def plan(self, rows: Sequence[Any]) -> list[range]:

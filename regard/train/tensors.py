@@ -123,7 +123,7 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
 
 def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
     """Return True for a tensor of which each process holds a part (FSDP2)."""
-    # Importing the class takes 0.7 s, and whoever holds such a tensor has imported it.
+    # Not imported at the top: that takes 0.7 s, and a DTensor exists only if its module is imported.
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 

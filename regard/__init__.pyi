@@ -45,6 +45,9 @@ from regard.layers.feedforward import GatedFeedForward as GatedFeedForward
 from regard.layers.multihead import MultiHead as MultiHead
 from regard.layers.norms import RMSNorm as RMSNorm
 from regard.layers.pool import AttentionPooling as AttentionPooling
+from regard.layers.pool import ClassToken as ClassToken
+from regard.layers.pool import LastItem as LastItem
+from regard.layers.pool import MeanPooling as MeanPooling
 from regard.layers.positions.base import AlibiPositions as AlibiPositions
 from regard.layers.positions.base import NoPositions as NoPositions
 from regard.layers.positions.base import PositionalEncoding as PositionalEncoding

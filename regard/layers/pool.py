@@ -1,11 +1,19 @@
-"""Attention pooling: a learned query reads a set of any number of items into one vector.
+"""Pooling: one vector (batch, dim) from items (batch, time, dim), of which row b has lengths[b].
 
-    out = [head_1; ...; head_l] W_o      head_h = attend(q_h, (W_k^h X, W_v^h X))       q_h learned
+    attention   [head_1; ...; head_l] W_o      head_h = attend(q_h, (W_k^h X, W_v^h X))       q_h learned
+    mean        (x_1 + ... + x_T) / T
+    last        x_T                            [h_T; g_1] of an encoder with states [h_i; g_i] of two directions
+    class token x_0                            the encoded state of a learned item x_0, put before the others
 
-A mean weights all items equally; the query learns which ones matter. The result does not depend on the order of items.
+A mean weights all items equally; the query of attention pooling learns which ones matter. Both ignore the order of the
+items. The last state of a recurrent encoder has read all of them: so have its forward state at the last item, h_T, and
+its backward state at the first, g_1, which together are the final state of torch.nn.GRU (`h_n` of the top layer).
 
-Source: lectures, A (one query reads a memory); ilse2018; lee2019, section 3.2 (pooling by multi-head attention).
+Source: lectures, A (one query reads a memory), E (sequence to vector, x[1..t] to y[T]: last); ilse2018; lee2019,
+section 3.2 (pooling by multi-head attention); devlin2019, section 3, and dosovitskiy2021, section 3.1 (class token).
 """
+
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -33,9 +41,58 @@ class AttentionPooling(nn.Module):
         return self.attention(query, self.attention.memory(items.items, items.mask)).squeeze(1)
 
 
+class MeanPooling(nn.Module):
+    """The mean of the items (batch, time, dim), giving (batch, dim); zeros for a row without items."""
+
+    def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
+        """Return the mean of each row, without padding."""
+        if items.mask is None:
+            return items.items.mean(1)
+        is_padding = torch.arange(items.items.shape[1], device=items.items.device) >= items.lengths[:, None]
+        return items.items.masked_fill(is_padding[..., None], 0).sum(1) / items.lengths.clamp(min=1)[:, None]
+
+
+class LastItem(nn.Module):
+    """The last of the items (batch, time, dim), giving (batch, dim); zeros for a row without items.
+
+    directions: 2 if an item is the states of a forward and a backward direction, each dim / 2 wide: the result is the
+                forward state of the last item and the backward state of the first.
+    """
+
+    def __init__(self, *, directions: Literal[1, 2] = 1):
+        super().__init__()
+        self.directions = directions
+
+    def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
+        """Return the last item of each row that is not padding."""
+        states, lengths = items
+        rows = torch.arange(len(lengths), device=states.device)
+        last = states[rows, (lengths - 1).clamp(min=0)]
+        if self.directions == 2:
+            size = states.shape[-1] // 2
+            last = torch.cat((last[:, :size], states[:, 0, size:]), -1)
+        return last if items.mask is None else last.masked_fill(lengths[:, None] < 1, 0)
+
+
 class FirstItem(nn.Module):
     """The first of the items (batch, time, dim), giving (batch, dim)."""
 
     def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
         """Return the first item of each row."""
         return items.items[:, 0]
+
+
+class ClassToken(FirstItem):
+    """A learned item before the others ([class], [CLS]), whose encoded state is the vector (batch, dim).
+
+    dim: size of the items that the core reads, to which `prepend` adds one.
+    """
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(dim) * 0.02)
+
+    def prepend(self, items: Padded) -> Padded:
+        """Return the items of each row after the learned one: (batch, 1 + time, dim)."""
+        token = self.token.to(items.items.dtype).expand(items.items.shape[0], 1, -1)
+        return items._replace(items=torch.cat((token, items.items), 1), lengths=items.lengths + 1)

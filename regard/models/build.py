@@ -5,7 +5,9 @@ Weights are drawn in the order of construction, so that the order of the lines o
 
 from collections.abc import Callable
 
-from regard.layers.pool import AttentionPooling
+from torch import nn
+
+from regard.layers.pool import AttentionPooling, ClassToken, LastItem, MeanPooling
 from regard.layers.positions.grid import GridPositions
 from regard.models.autoencoders.autoencoder import Autoencoder
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
@@ -20,6 +22,7 @@ from regard.models.config import (
     RecurrentConfig,
     SelfAttentiveConfig,
     TransformerConfig,
+    directions_of,
 )
 from regard.models.cores.core import Core
 from regard.models.cores.recurrent import Recurrent
@@ -116,15 +119,24 @@ def build_tagger(config: EncoderConfig, *, vocab: int, num_tags: int, label_smoo
 
 
 def build_classifier(
-    config: ClassifierConfig, reads: Reader, writes: Callable[[int, AttentionPooling], VectorWriter]
+    config: ClassifierConfig, reads: Reader, writes: Callable[[int, nn.Module], VectorWriter]
 ) -> Model:
     """Build a classifier or regressor of the input of `reads`.
 
     writes: returns the writer, given the size of the vectors and the pool.
     """
     core = build_core(config.core, dropout=config.dropout, decodes=False)
-    pool = AttentionPooling(core.memory_dim, num_heads=config.pool_heads, kernel=config.core.kernel)
-    return Model(reads=reads, core=core, writes=writes(core.memory_dim, pool))
+    return Model(reads=reads, core=core, writes=writes(core.memory_dim, build_pool(config, core)))
+
+
+def build_pool(config: ClassifierConfig, core: Core) -> nn.Module:
+    """Build the module that pools the states of a core to one vector."""
+    if config.pool == "attention":
+        heads = 4 if config.pool_heads is None else config.pool_heads
+        return AttentionPooling(core.memory_dim, num_heads=heads, kernel=config.core.kernel)
+    if config.pool == "first":
+        return ClassToken(core.width)
+    return MeanPooling() if config.pool == "mean" else LastItem(directions=directions_of(config.core) or 1)
 
 
 def build_autoencoder(config: AutoencoderConfig, shape: tuple[int, int, int]) -> Autoencoder | QuantizedAutoencoder:

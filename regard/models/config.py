@@ -288,6 +288,11 @@ def max_length_of(core: CoreConfig) -> int | None:
     return positions.max_length if isinstance(positions, LearnedConfig) else None
 
 
+def directions_of(core: CoreConfig) -> Literal[1, 2] | None:
+    """Return the directions of a recurrent encoder, whose states are concatenated; None for a Transformer."""
+    return None if isinstance(core, TransformerConfig) else core.directions
+
+
 CORES = {config.name: config for config in (TransformerConfig, RecurrentConfig, SelfAttentiveConfig)}
 
 
@@ -306,16 +311,29 @@ class ModelConfig:
 
 @settings
 class ClassifierConfig:
-    """Config of a classifier: an encoder and attention pooling by a learned query."""
+    """Config of a classifier: an encoder, and the pooling of its states to one vector."""
 
     core: CoreConfig = field(default_factory=TransformerConfig)
     """transformer, recurrent or self-attentive; only the encoder is used."""
-    pool_heads: Heads = 4
-    """Heads of the attention pooling."""
+    pool: Literal["attention", "last", "mean", "first"] = "attention"
+    """The vector of an input. attention: a learned query reads the encoder's states; last: the state of the last item
+    (of two directions: the last forward and the first backward one, the final states); mean: the mean of all; first:
+    the state of a learned item put before the others, the class token of BERT and ViT. (devlin2019, dosovitskiy2021)"""
+    pool_heads: Heads | None = None
+    """Heads of the attention pooling; 4 if not given."""
     dropout: FractionBelowOne = 0.1
     """Share of activations set to zero in training: embeddings, inside the core, before the output layer."""
     regression_loss: Literal["squared", "absolute"] = "squared"
     """Loss of numbers: squared errors, or absolute errors, which are more robust to outliers."""
+
+    def __post_init__(self) -> None:
+        if self.pool != "attention" and self.pool_heads is not None:
+            raise ValueError(f"pool_heads must not be given with pool={self.pool}, only with attention")
+        if self.pool == "first" and directions_of(self.core) == 1:
+            raise ValueError(
+                "pool must be attention, last or mean with core.directions=1, got first: a forward encoder has read no "
+                "other item at its first one"
+            )
 
 
 @settings

@@ -10,6 +10,7 @@ from regard.attention.masks import Padded
 from regard.data.batches import pad
 from regard.data.text.labels import LabeledBatch
 from regard.layers.pool import AttentionPooling
+from regard.layers.read import Read
 from regard.look.hooks import record_weights
 from regard.models.build import build_classifier
 from regard.models.config import ClassifierConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
@@ -77,6 +78,72 @@ def test_images_and_their_weights(config):
     assert (rows, columns) == (3, 2)
     assert recording[name][0].shape == (5, 2, 1, rows * columns)
     close(model(images[2:3]), out[2:3])
+
+
+POOLS = ("attention", "last", "mean", "first")
+
+
+def pooled_by(core: str, pool: str) -> nn.Module:
+    return texts(ClassifierConfig(core=CORES[core], pool=pool))
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("core", CORES)
+def test_rows_do_not_depend_on_their_batch_with_any_pool(core, pool):
+    if core == "self-attentive-rnn" and pool == "first":
+        with pytest.raises(ValueError, match=r"pool must be .* with core\.directions=1, got first"):
+            pooled_by(core, pool)
+        return
+    model, rows = pooled_by(core, pool), [[4, 5, 6, 7, 8], [9], [4, 10]]
+    batched = model(pad(rows))
+    for row, ids in enumerate(rows):
+        close(model(pad([ids])), batched[row : row + 1])
+    names = {name for name, _ in model.named_parameters() if name.endswith("key.bias")}
+    model.loss(LabeledBatch(pad(rows), torch.tensor([2, 0, 1]), (0, 1, 2))).total.backward()
+    unused = without_gradient(model) - names
+    # Of the first state of two directions, the backward one has read all items, the forward one nothing but its own.
+    is_forward = "rnn.weight_hh_l0" if core == "recurrent" else "forward_cells.1."
+    assert all(is_forward in name for name in unused)
+    assert bool(unused) == (pool == "first" and core != "transformer")
+    reads = [name for name, module in model.named_modules() if isinstance(module, Read)]
+    assert any(name.startswith("writes.pool") for name in reads) == (pool == "attention")
+
+
+@pytest.mark.parametrize("pool", POOLS[1:])
+def test_predictions_are_those_of_the_formula(pool):
+    """Encode the items of a row alone, pool them by hand, and apply the output layer in plain torch."""
+    for core in ("transformer", "recurrent"):
+        model, ids = pooled_by(core, pool), [4, 5, 6, 7]
+        items = model.reads(pad([ids])).items[0]
+        if pool == "first":
+            items = torch.stack([model.writes.pool.token, *items])
+        states = model.core.encode(Padded(items[None], torch.tensor([len(items)]))).items[0]
+        expected = {"first": states[0], "mean": sum(states) / len(states), "last": states[-1]}[pool]
+        if core == "recurrent" and pool == "last":
+            expected = torch.cat([states[-1][:7], states[0][7:]])  # forward, and backward: 7 numbers each
+        normal = (expected - expected.mean()) / (expected.var(correction=0) + model.writes.norm.eps).sqrt()
+        scores = model.writes.output.weight @ (normal * model.writes.norm.weight + model.writes.norm.bias)
+        close(model(pad([ids]))[0], torch.softmax(scores + model.writes.output.bias, 0))
+
+
+def test_class_token_of_images_is_one_more_item_before_the_patches():
+    config = ClassifierConfig(core=CORES["transformer"], pool="first")
+    reads = ImageReader((1, 8, 12), 12, patch=4)
+    model = build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, 4, pool=pool)).double().eval()
+    images = torch.rand(5, 1, 8, 12, dtype=torch.float64)
+    with record_weights(model) as recording:
+        out = model(images)
+    assert {weights.shape for name in recording.names for weights in recording[name]} == {(5, 3, 7, 7)}
+    close(model(images[2:3]), out[2:3])
+
+
+def test_options_without_effect_are_refused():
+    with pytest.raises(ValueError, match="pool_heads must not be given with pool=mean, only with attention"):
+        ClassifierConfig(pool="mean", pool_heads=2)
+    weights = {heads: texts(ClassifierConfig(core=CORES["transformer"], pool_heads=heads)) for heads in (None, 4)}
+    assert all(
+        torch.equal(one, other) for one, other in zip(weights[None].parameters(), weights[4].parameters(), strict=True)
+    )
 
 
 def test_patch_must_divide_the_image_size():

@@ -201,6 +201,25 @@ def test_look_at_images_shows_patches_on_the_model_input(pictures):
     assert trained.look([test_input], names=["test image 0"])[0].sample.title.startswith("test image 0 -> ")
 
 
+def test_the_class_token_is_an_item_before_the_patches(pictures, tmp_path):
+    small = "--model.core.width 24 --model.core.layers 1 --model.core.feedforward 24 --augment none --batch 16"
+    limits = "--train.steps 40 --train.warmup 5 --train.lr 5e-3 --train.validate-every 40 --train.tensorboard false"
+    data = f"--data.train {pictures / 'train'} --data.test {pictures / 'test'} --data.val-share 0.2"
+    assert main(f"train images --model.pool first --run {tmp_path / 'run'} {data} {small} {limits}".split()) == 0
+    trained, path = load(tmp_path / "run"), str(pictures / "test" / "standing" / "0.png")
+    (sample_maps,) = check_capture(trained, [path])
+    assert sample_maps.find("pooling") == ()
+    (attention_map,) = sample_maps.find("encoder self")
+    keys = sample_maps.keys(attention_map)
+    assert (keys.labels[0], keys.places[0], keys.places[1]) == ("[class]", None, (0, 0, 0.5, 0.5))
+    trained.look([path]).plot(tmp_path / "look.png")
+
+
+def test_naive_bayes_needs_items_of_words(capsys):
+    assert main(["train", "reviews", "--naive-bayes", "words", "--model.pool", "first"]) == 2
+    assert "naive_bayes must be none with model.pool=first" in capsys.readouterr().err
+
+
 def test_pixels_of_another_shape_are_refused(pictures):
     trained = load(pictures / "run")
     for bad, message in [

@@ -1,6 +1,6 @@
 """Base class of output heads that predict from one vector per row.
 
-    h  = pool(core.encode(items))                            one vector per row: a weighted sum of the encoded items
+    h  = pool(core.encode(items))                            one vector per row (regard.layers.pool)
     h' = dropout(LayerNorm(h))      scores = W h' + b        subclasses define the prediction and the loss
 
 Source: lectures, E (sequence to vector).
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
-from regard.layers.pool import AttentionPooling
+from regard.layers.pool import AttentionPooling, ClassToken
 from regard.models.cores.core import Core
 from regard.models.writers.writer import Writer
 
@@ -23,6 +23,7 @@ class VectorWriter(Writer):
     """Output head for one vector per row (batch, dim).
 
     pool: module from the encoded items (Padded) to one vector per row; by default a learned query that attends to them.
+          A ClassToken is put before the items that the core encodes.
     """
 
     part = "encoder"
@@ -38,6 +39,8 @@ class VectorWriter(Writer):
     def read(self, core: Core, items: Padded | None, *, source: Any = None, queries: Tensor | None = None) -> Any:
         """Return the pooled vector of each row."""
         assert items is not None
+        if isinstance(self.pool, ClassToken):
+            items = self.pool.prepend(items)
         return self.pool(core.encode(items))
 
     def scores(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch size"]:

@@ -1,6 +1,6 @@
 """Recipe `images`: image classification, multi-label classification or regression.
 
-    pixels -> stem or patches -> items with position embeddings -> core (encoder) -> attention pooling -> target
+    pixels -> stem or patches -> items with position embeddings -> core (encoder) -> pooling -> target
 
 Targets: regard.recipes.targets.base.
 

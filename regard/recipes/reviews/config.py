@@ -54,6 +54,10 @@ class ReviewsRunConfig:
             raise ValueError("tokenizer.joint must be false: there are no target texts")
         if self.naive_bayes != "none" and self.data.target != "class":
             raise ValueError(f"naive_bayes must be none for data.target {self.data.target}, got {self.naive_bayes}")
+        if self.naive_bayes != "none" and self.model.pool == "first":
+            raise ValueError(
+                f"naive_bayes must be none with model.pool=first, whose item has no ratios, got {self.naive_bayes}"
+            )
 
 
 @settings

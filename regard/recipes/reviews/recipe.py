@@ -1,6 +1,6 @@
 """Recipe `reviews`: text classification, multi-label classification or regression.
 
-    text -> subwords -> embeddings -> core (encoder) -> attention pooling -> target
+    text -> subwords -> embeddings -> core (encoder) -> pooling -> target
 
 Targets: regard.recipes.targets.base.
 

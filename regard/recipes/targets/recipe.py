@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.data.config import OnBad
 from regard.errors import UserError
+from regard.layers.pool import ClassToken
 from regard.look.sample import Axis, Sample
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.config import RankedPrediction
@@ -128,6 +129,8 @@ class TargetRecipe(Recipe[ConfigT]):
         """Return the input with its best answer."""
         best, sample = self.target.rank(answers[row], 1)[0][0], self.input_sample(inference, prepared, row)
         axes = sample.axes | {"queries": Axis(labels=(best.text,), kind="answer")}
+        if isinstance(inference.model.writes.pool, ClassToken):
+            axes["source"] = axes["source"].prepend("[class]")
         return replace(sample, title=f"{sample.title} -> {self.target.format_title(best)}", axes=axes)
 
     def check_log_prob(self) -> None:

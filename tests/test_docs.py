@@ -1,4 +1,4 @@
-"""Documentation: links resolve, code runs, and cited papers are in the bibliography."""
+"""Documentation: links resolve, code runs, and cited papers and lectures exist."""
 
 import re
 from pathlib import Path
@@ -44,3 +44,21 @@ def test_cited_papers_are_in_the_bibliography() -> None:
     cited = {key for page in pages for key in re.findall(r"\b[a-z]{2,}(?:19|20)\d\d\b", text_of(page))}
     assert cited - known == set()
     assert cited
+
+
+def test_cited_lectures_exist() -> None:
+    text = text_of(ROOT / "docs" / "lectures.md")
+    keys = re.findall(r'^- <a id="([A-Z]\.\d+)"></a>\*\*\1\*\* ', text, re.MULTILINE)
+    sections = re.findall(r"^## ([A-Z])\. ", text, re.MULTILINE)
+    numbers = [f"{section}.{n}" for section in sections for n in range(1, 1 + sum(key[0] == section for key in keys))]
+    assert keys == numbers  # unique, and in order
+    pages = [*(ROOT / "regard").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *PAGES]
+    key = r"[A-Z](?:\.\d+)?\b"
+    cited = {
+        name
+        for page in pages
+        for found in re.findall(rf"\blectures, ((?:{key}|\")(?:(?:, | to | and ){key})*)", text_of(page))
+        for name in re.findall(rf"{key}|\"", found)
+    }
+    assert cited - {*keys, *sections} == set()
+    assert len(cited) > 30

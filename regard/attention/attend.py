@@ -6,7 +6,7 @@
 
 Everything else in this library computes the inputs of this read or visualizes it.
 
-Source: lectures, A; vaswani2017, section 3.2.
+Source: lectures, A.2; vaswani2017, section 3.2.
 """
 
 import torch
@@ -57,7 +57,7 @@ def attend(
     Cost:    time O(query * key * dim) for inner products, O(query * key * hidden) for Additive.
     Raises:  TypeError and ValueError for inputs that do not fit together, with name, rule and value. On a CPU, for a
              pair, also for numbers that are not finite and not masked (a Memory is not checked at every read).
-    Source:  lectures, A; vaswani2017, section 3.2.
+    Source:  lectures, A.2; vaswani2017, section 3.2.
     """
     if isinstance(memory, LinearState):
         return memory.read(query, score=score, choose=choose, mask=mask, bias=bias, kernel=kernel)

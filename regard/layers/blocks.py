@@ -11,7 +11,7 @@ at a cost of n m instead of n^2.
 
 Blocks are constructed from their parts, so that any part can be replaced without an option here.
 
-Source: lectures, D; vaswani2017, section 3.1; induced lee2019, section 3.1 (where h has a feed-forward as well).
+Source: lectures, D.7, D.9; vaswani2017, section 3.1; induced lee2019, section 3.1 (where h has a feed-forward as well).
 """
 
 import torch

@@ -11,7 +11,7 @@ hidden size, for as many parameters. The activation f has a name, or is a functi
     gelu-tanh   x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, an approximation of gelu
     silu        x / (1 + e^-x), also called swish
 
-Source: lectures, D; vaswani2017, section 3.3; gated shazeer2020; gelu hendrycks2016; silu elfwing2018.
+Source: lectures, D.3, D.4; vaswani2017, section 3.3; gated shazeer2020; gelu hendrycks2016; silu elfwing2018.
 """
 
 from collections.abc import Callable

@@ -13,7 +13,8 @@ one.
 Rotary positional encodings rotate queries and keys behind their projections. The position of an item is read off the
 memory: keys are at 0, 1, ... in the order in which they were added, and the last query is at the last key.
 
-Source: lectures, C; vaswani2017, section 3.2.2; grouped queries ainslie2023, multi-query shazeer2019; rotary su2024.
+Source: lectures, C.1, C.2, C.5 to C.8; vaswani2017, section 3.2.2; grouped queries ainslie2023,
+multi-query shazeer2019; rotary su2024.
 """
 
 from typing import TypeVar

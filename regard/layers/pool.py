@@ -9,7 +9,7 @@ A mean weights all items equally; the query of attention pooling learns which on
 items. The last state of a recurrent encoder has read all of them: so have its forward state at the last item, h_T, and
 its backward state at the first, g_1, which together are the final state of torch.nn.GRU (`h_n` of the top layer).
 
-Source: lectures, A (one query reads a memory), E (sequence to vector, x[1..t] to y[T]: last); ilse2018; lee2019,
+Source: lectures, A.2 (one query reads a memory), E.1 (sequence to vector, x[1..t] to y[T]: last); ilse2018; lee2019,
 section 3.2 (pooling by multi-head attention); devlin2019, section 3, and dosovitskiy2021, section 3.1 (class token).
 """
 

@@ -8,7 +8,7 @@ The norm is LayerNorm (mean 0 and variance 1 over the last axis, then scale and 
 In training on a CPU, dropout, sum and LayerNorm are fused into one pass, and so are their gradients; the sum is not
 stored.
 
-Source: lectures, D; vaswani2017, section 3.1; pre: xiong2020.
+Source: lectures, D.5; vaswani2017, section 3.1; pre: xiong2020.
 """
 
 from collections.abc import Callable

@@ -9,7 +9,7 @@ the kernels that return it.
 Choices that sample are computed for all rows and heads, in the same tiles of queries as in the kernel: random numbers
 cannot be drawn in part. Choices with tensors that cannot be selected are computed for all rows and heads too.
 
-Source: lectures, A; tiles as in dao2022, whose tiles cut the keys too and so need the log-sum-exp.
+Source: lectures, A.2; tiles as in dao2022, whose tiles cut the keys too and so need the log-sum-exp.
 """
 
 import itertools

@@ -207,7 +207,7 @@ class RecurrentConfig:
     name: ClassVar[str] = "recurrent"
 
     cell: Literal["rnn", "gru", "lstm"] = "gru"
-    """rnn: s = tanh(A [x; s; c] + b), as in the lectures; the input of gru and lstm is [x; c]."""
+    """rnn: s = tanh(A [x; s; c] + b), as in lectures, B.4; the input of gru and lstm is [x; c]."""
     layers: Layers = 1
     """Recurrent layers of the encoder, and of the decoder unless decoder_layers is given."""
     decoder_layers: Layers | None = None
@@ -235,7 +235,7 @@ class RecurrentConfig:
 
 @settings
 class SelfAttentiveConfig:
-    """Recurrent encoder and decoder whose cells read all their own past states. (cheng2016; rnn: the lectures')"""
+    """Recurrent encoder and decoder whose cells read all their own past states. (cheng2016; rnn: lectures, B.11)"""
 
     name: ClassVar[str] = "self-attentive"
 

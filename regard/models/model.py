@@ -12,7 +12,7 @@ causal language model:
 With a writer of tokens a model is a stepper: `start(source)` encodes the source, then `step(tokens, state)` takes one
 more token per row; the results equal those of `forward`.
 
-Source: lectures, D (GPT) and E (encoder-predictor-decoder view); radford2018, section 3.1.
+Source: lectures, D.13 (GPT), E.11 (encoder-predictor-decoder view); radford2018, section 3.1.
 """
 
 import warnings

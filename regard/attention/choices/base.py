@@ -4,7 +4,7 @@
 
 A fully masked row has zero weights with every choice: the read gives zeros and no gradient, never NaN.
 
-Source: lectures, A (soft attention: weights >= 0 that sum to one).
+Source: lectures, A.3 (soft attention: weights >= 0 that sum to one).
 """
 
 from abc import ABC, abstractmethod
@@ -47,7 +47,7 @@ class Choice(nn.Module, ABC):
 
 @final
 class Soft(Choice):
-    """weight_j = exp(beta a_j) / sum_i exp(beta a_i); beta > 0 is an inverse temperature. (lectures, A)
+    """weight_j = exp(beta a_j) / sum_i exp(beta a_i); beta > 0 is an inverse temperature. (lectures, A.5)
 
     beta: a number; or a tensor that broadcasts to (..., query, 1), such as (head, 1, 1) for one beta per head or the
           output of a network for each query (the key strength of graves2014); with learn=True, the initial value.

@@ -12,7 +12,7 @@ g_j = -log(-log u_j) Gumbel noise of uniform u_j):
 The last two sample from torch's generator in training and read argmax_j a_j in evaluation. The first two are biased
 and need nothing else; the third is unbiased, and needs the cost of each row: see `reinforce`.
 
-Source: lectures, A (hard attention); xu2015, section 4.1 (each word of a caption attends to one location of the image).
+Source: lectures, A.4; xu2015, section 4.1 (each word of a caption attends to one location of the image).
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ GRADIENTS = ("straight-through", "gumbel", "reinforce")
 
 @final
 class Hard(KeySelection):
-    """weight = 1 for the best key, 0 for the others. (lectures, A)
+    """weight = 1 for the best key, 0 for the others. (lectures, A.4)
 
     gradient:    "straight-through", "gumbel" or "reinforce".
     temperature: T > 0 of the softmax whose gradient is used, and from which "reinforce" samples. With a small T the

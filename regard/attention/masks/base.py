@@ -12,7 +12,7 @@ Leading axes are aligned from the left. A read has leading axes (batch,) or (bat
 leading axes broadcasts over the others: `padding(lengths)` with lengths (batch,) fits (batch, query, key) and
 (batch, head, query, key), and `dense` of (batch, query, key) is the same for every head.
 
-Source: lectures, C (masked multi-head attention); vaswani2017, section 3.2.3.
+Source: lectures, C.10 (masked multi-head attention); vaswani2017, section 3.2.3.
 """
 
 from abc import ABC, abstractmethod

@@ -2,7 +2,7 @@
 
 | name            | contents                                                                    | source              |
 |-----------------|-----------------------------------------------------------------------------|---------------------|
-| Memory          | all pairs (k_j, v_j); `extend` appends in place where possible              | lectures, A         |
+| Memory          | all pairs (k_j, v_j); `extend` appends in place where possible              | lectures, A.1       |
 | StaticMemory    | at most `capacity` pairs in preallocated slots, for compiled loops          |                     |
 | RingMemory      | the last pairs, pair j in slot j mod (window + most - 1)                    | beltagy2020         |
 | SlidingMemory   | the last pairs, in tensors that grow and are cut                            | beltagy2020         |

@@ -5,7 +5,7 @@
 A memory is immutable: it is an argument and a result, never stored on a module. For a fixed memory (encoder states),
 `map_keys_with(score)` maps the keys once; for a growing one (the past of a decoder), `extend` returns a longer memory.
 
-Source: lectures, A (attention as reading a memory).
+Source: lectures, A.1 (attention as reading a memory).
 """
 
 from abc import ABC, abstractmethod

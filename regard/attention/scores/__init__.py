@@ -4,8 +4,8 @@
 |----------------|--------------------------------------------|----------------------------------------------|
 | Dot            | <q, k>                                     | luong2015, section 3.1 ("dot")               |
 | ScaledDot      | <q, k> / sqrt(d)                           | vaswani2017, section 3.2.1                   |
-| General        | <W_q q, W_k k>                             | lectures, "option 2"; luong2015 ("general")  |
-| Additive       | v . tanh(W_q q + W_k k)                    | lectures, "option 1"; bahdanau2015, A.1.2    |
+| General        | <W_q q, W_k k>                             | lectures, A.11; luong2015 ("general")        |
+| Additive       | v . tanh(W_q q + W_k k)                    | lectures, A.9; bahdanau2015, A.1.2           |
 | Concat         | v . tanh(W [q; k])                         | luong2015 ("concat")                         |
 | BareAdditive   | v . tanh(q + k)                            | bahdanau2015, A.1.2                          |
 | Cosine         | <q, k> / (|q| |k|)                         | graves2014                                   |

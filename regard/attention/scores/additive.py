@@ -4,7 +4,7 @@
     Concat          v . tanh(W [q; k])
     BareAdditive    v . tanh(q + k), for queries and keys that are mapped already
 
-Source: lectures, A; bahdanau2015, appendix A.1.2; luong2015, section 3.1 ("concat").
+Source: lectures, A.9, A.10, B.5; bahdanau2015, appendix A.1.2; luong2015, section 3.1 ("concat").
 """
 
 import math
@@ -30,7 +30,7 @@ from regard.attention.scores.base import (
 
 @final
 class Additive(LinearMaps):
-    """Additive score: v . tanh(W_q q + W_k k), a network with one hidden layer on [q; k]. (lectures, "option 1")
+    """Additive score: v . tanh(W_q q + W_k k), a network with one hidden layer on [q; k]. (lectures, A.9)
 
     With normed=True, score = g (v / |v|) . tanh(W_q q + W_k k + b): weight normalization of v (salimans2016), which
     stabilizes the training of large models.

@@ -9,7 +9,7 @@ Scores with parameters may have them per head: num_heads=l gives every parameter
 (..., head, query, query_dim) and keys (..., head, key, key_dim). A memory that all heads share has one head, or
 key_heads of them (a divisor of l: grouped queries), each with a key map of its own.
 
-Source: lectures, A.
+Source: lectures, A.2.
 """
 
 import math

@@ -4,7 +4,7 @@
     ScaledDot    <q, k> / sqrt(d)
     General      <W_q q, W_k k>
 
-Source: lectures, A; luong2015, section 3.1; vaswani2017, section 3.2.1.
+Source: lectures, A.7, A.8, A.11, A.12; luong2015, section 3.1; vaswani2017, section 3.2.1.
 """
 
 import math
@@ -52,7 +52,7 @@ class ScaledDot(Score):
 
 @final
 class General(LinearMaps):
-    """General score: <W_q q, W_k k>, linear maps and an inner product. (lectures, "option 2"; luong2015, "general")
+    """General score: <W_q q, W_k k>, linear maps and an inner product. (lectures, A.11, B.6; luong2015, "general")
 
     Parameters: query_weight (hidden, query_dim), key_weight (hidden, key_dim). Luong's q^T W k is
     W = query_weight^T key_weight; `hidden` (default: the smaller of the two sizes) bounds its rank.

@@ -6,7 +6,7 @@
 
 An encoding has one of these effects, or several. `start` is the position of the first of the given vectors.
 
-Source: lectures, D.
+Source: lectures, D.1, D.2.
 """
 
 from typing import Any, NamedTuple, Self

@@ -2,7 +2,7 @@
 
     P[i, 2j] = sin(i / 10000^(2j/d)),  P[i, 2j+1] = cos(i / 10000^(2j/d))
 
-Source: lectures, D; vaswani2017, section 3.5.
+Source: lectures, D.1; vaswani2017, section 3.5.
 """
 
 import math

@@ -15,7 +15,7 @@ all gates in torch's order (r z n; i f g o): a cell equals torch's cell with the
 weights are initialized as in glorot2010, state weights orthogonal, biases zero except for lstm's forget gate, which is
 one.
 
-Source: lectures, B; cho2014 (gru; the reset gate where torch has it); hochreiter1997, gers2000 (lstm).
+Source: lectures, B.3, B.4; cho2014 (gru; the reset gate where torch has it); hochreiter1997, gers2000 (lstm).
 """
 
 import math
@@ -100,7 +100,7 @@ class Cell(nn.Module, ABC):
 
 @final
 class RNNCell(Cell):
-    """s' = tanh(A x + C c + B s + b). (lectures, B)"""
+    """s' = tanh(A x + C c + B s + b). (lectures, B.4)"""
 
     gates = 1
 

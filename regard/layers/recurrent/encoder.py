@@ -12,7 +12,7 @@ The layers of torch run over packed sequences. On a CPU, packing is no slower fo
 rows, and faster the more the lengths differ. For lstm it is slower, but a padded lstm does not return the cell state at
 the end of each row.
 
-Source: lectures, B; bahdanau2015, section 3.2 (both directions).
+Source: lectures, B.1; bahdanau2015, section 3.2 (both directions).
 """
 
 from typing import NamedTuple

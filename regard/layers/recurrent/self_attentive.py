@@ -29,7 +29,7 @@ W_h~ h~_{t-1} (feeds_back=False).
 
 Cost:    time O(t size) for step t and O(time^2 size) for all; each step is a handful of small products. With gradients
          a step copies the past (see Memory.extend), which is noticeable from a few hundred steps.
-Source:  lectures, B (rnn); cheng2016, section 3.1, equations 5 to 10 (lstm); the code released with it. b:
+Source:  lectures, B.11 (rnn); cheng2016, section 3.1, equations 5 to 10 (lstm); the code released with it. b:
          raffel2020, section 2.1, and its initial values are ours.
 """
 

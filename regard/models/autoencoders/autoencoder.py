@@ -7,7 +7,7 @@
 
 f and g are dense networks, or convolutions that halve the height and width twice and double them again.
 
-Source: lectures, F (autoencoders, energies); denoising vincent2008.
+Source: lectures, E.8, E.9 (autoencoders, energies); denoising vincent2008.
 """
 
 from typing import Protocol, runtime_checkable

@@ -9,7 +9,7 @@ decoder reads the source, and its context vector is part of the next input; the 
 encoder. A language model has no source, and its past starts empty. Cells: regard.layers.recurrent.self_attentive.
 Decoder: regard.models.cores.recurrent_decoder.
 
-Source: lectures, B (rnn); cheng2016, sections 3.1 (lstm) and 3.3 (shallow fusion).
+Source: lectures, B.11 (rnn); cheng2016, sections 3.1 (lstm) and 3.3 (shallow fusion).
 """
 
 from typing import Any, final

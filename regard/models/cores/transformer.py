@@ -6,7 +6,8 @@
 Blocks share no parameters, except for relative positions: one table for the encoder and one for the decoder, as in T5.
 Each decoder block projects the encoder's output to keys and values once per source.
 
-Source: lectures, D and E; vaswani2017; relative positions press2022 (ALiBi), raffel2020 (T5); cosine scores henry2020.
+Source: lectures, D.1 to D.10; vaswani2017; relative positions press2022 (ALiBi), raffel2020 (T5);
+cosine scores henry2020.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
     items = reads(source)        (batch, item, dim)
 
-Source: lectures, E (encoder-predictor-decoder view).
+Source: lectures, E.11 (encoder-predictor-decoder view).
 """
 
 from abc import ABC, abstractmethod

@@ -4,7 +4,7 @@
 
 Steps are smaller than positions and more informative: hence the factor 3. The order of the neighbors has no effect.
 
-Source: lectures, E (set to set).
+Source: lectures, E.3 (set to set).
 """
 
 import torch

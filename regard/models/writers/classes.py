@@ -2,7 +2,7 @@
 
     p(c | x) = softmax(W h + b)_c        loss = -log p(right class), with label smoothing in training
 
-Source: lectures, E (sequence to vector); label smoothing szegedy2016, section 7.
+Source: lectures, E.1 (sequence to vector); label smoothing szegedy2016, section 7.
 """
 
 from typing import Any

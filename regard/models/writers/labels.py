@@ -4,7 +4,7 @@
 
 Label smoothing moves y_l from 0 or 1 toward a half, in training: (1 - e) y_l + e / 2.
 
-Source: lectures, E (sequence to vector); sigmoid and cross-entropy per label nam2014, section 3.
+Source: lectures, E.1 (sequence to vector); sigmoid and cross-entropy per label nam2014, section 3.
 """
 
 from jaxtyping import Float

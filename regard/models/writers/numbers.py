@@ -6,7 +6,7 @@ where z' = (target - mean) / deviation, with the mean and standard deviation of 
 any scale train at one learning rate and different units have equal weight. Squared errors estimate the mean of a
 target, absolute errors its median, which is robust to outliers.
 
-Source: lectures, E (sequence to vector).
+Source: lectures, E.1 (sequence to vector).
 """
 
 from collections.abc import Sequence

@@ -16,8 +16,8 @@ assignment, without which a few hundred images are too few to train on. Duplicat
 corrects the prediction of its proposal: p_qc = sigmoid(logit p_proposal + W h_q + b), so that an untrained decoder
 returns the proposals.
 
-Source: lectures, E (image to set, sequence to set); carion2020; proposals zhu2021, section 4.2, with class-wise NMS
-zhang2023; varifocal zhang2021.
+Source: lectures, E.2, E.5 (image to set, sequence to set); carion2020; proposals zhu2021, section 4.2, with class-wise
+NMS zhang2023; varifocal zhang2021.
 """
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable

@@ -4,7 +4,7 @@
 
 Items whose target is NONE have no tag: padding, and the subwords of a word after its first.
 
-Source: lectures, E (sequence to sequence of the same length); collobert2011, section 3.3.1 (a tag per word).
+Source: lectures, E.1 (sequence to sequence of the same length); collobert2011, section 3.3.1 (a tag per word).
 """
 
 from typing import Any

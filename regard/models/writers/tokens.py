@@ -6,7 +6,7 @@
 
 Training uses teacher forcing: the target shifted by one, all positions at once. Decoding feeds back its own outputs.
 
-Source: lectures, D (predicting at time t); tied embeddings: press2017.
+Source: lectures, D.15 (predicting at time t); tied embeddings: press2017.
 """
 
 from typing import Any

@@ -6,7 +6,7 @@
 
 Initially W = 0 and b = 0, so that the prediction is constant velocity.
 
-Source: lectures, E (set to set); the error pellegrini2009; constant velocity scholler2020.
+Source: lectures, E.3 (set to set); the error pellegrini2009; constant velocity scholler2020.
 """
 
 from typing import Any, NamedTuple

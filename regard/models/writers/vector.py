@@ -3,7 +3,7 @@
     h  = pool(core.encode(items))                            one vector per row (regard.layers.pool)
     h' = dropout(LayerNorm(h))      scores = W h' + b        subclasses define the prediction and the loss
 
-Source: lectures, E (sequence to vector).
+Source: lectures, E.1 (sequence to vector).
 """
 
 from typing import Any

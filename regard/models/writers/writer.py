@@ -5,7 +5,7 @@
     total, nll = loss(hidden, target)                              in training
     answer(hidden)                                                 in use
 
-Source: lectures, E (encoder-predictor-decoder view).
+Source: lectures, E.11 (encoder-predictor-decoder view).
 """
 
 from abc import ABC, abstractmethod

@@ -2,7 +2,7 @@
 
     pixels -> stem -> encoder over image positions -> top-k proposals -> decoder queries -> class, box
 
-Source: lectures, E (image to set); carion2020.
+Source: lectures, E.2 (image to set); carion2020.
 """
 
 from collections.abc import Sequence

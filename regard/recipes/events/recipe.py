@@ -2,7 +2,7 @@
 
     samples -> log-mel, convolutions -> encoder over times -> top-k proposals -> decoder queries -> label, time
 
-Source: lectures, E (sequence to set: location and duration of events); carion2020.
+Source: lectures, E.5 (sequence to set: location and duration of events); carion2020.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@
 
 Targets: regard.recipes.targets.base.
 
-Source: lectures, E (image to vector); dosovitskiy2021.
+Source: lectures, E.6 (image to vector); dosovitskiy2021.
 """
 
 from collections.abc import Iterator, Sequence

@@ -4,7 +4,7 @@
 
 Evaluation splits the text into windows of the context length, so the first tokens of each have little context.
 
-Source: lectures, D (GPT); radford2018.
+Source: lectures, D.13 (GPT); radford2018.
 """
 
 import math

@@ -4,7 +4,7 @@
     use   for quantized codes: number of codebook entries in use, and perplexity of their frequencies
     PCA   code of the first k principal components of the training images, the best linear code
 
-Source: lectures, F (autoencoders); PCA as the best linear code: baldi1989.
+Source: lectures, E.8 (autoencoders); PCA as the best linear code: baldi1989.
 """
 
 from collections.abc import Sequence

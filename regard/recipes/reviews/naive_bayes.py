@@ -6,7 +6,7 @@ r_ik: log-count ratios of subword i for each class, by words, by bigrams ... (re
 x_i: the n items of the core; h: the pooled vector. Initially q = 0, W = 0 and b = 0, so that a_i = 1 / n and the scores
 are those of naive Bayes. Training learns the weights a_i of the ratios, and through h what the counts do not contain.
 
-Source: wang2012, section 2 (features that are log-count ratios); lectures, A (one query reads a memory).
+Source: wang2012, section 2 (features that are log-count ratios); lectures, A.2 (one query reads a memory).
 """
 
 from collections.abc import Sequence

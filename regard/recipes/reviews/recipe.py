@@ -4,7 +4,7 @@
 
 Targets: regard.recipes.targets.base.
 
-Source: lectures, E (sequence to vector).
+Source: lectures, E.7 (sequence to vector).
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -4,7 +4,7 @@
 
 Scored by entity F1 if there are tags with B-, else by token accuracy.
 
-Source: lectures, E (sequence to sequence of the same length).
+Source: lectures, E.1 (sequence to sequence of the same length).
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Heatmaps of masks and biases as SVG: one row per query, one column per key.
+"""Heatmaps as SVG: of masks and biases, one row per query, one column per key; of matrices, such as those of positions.
 
-    mask    dark: may attend        light: masked
-    bias    blue: below zero        orange: above zero        hatched: -inf, masked
+    mask            dark: may attend        light: masked
+    bias, matrix    blue: below zero        orange: above zero        hatched: -inf, masked
 
 The numbers on the axes are positions: the last query is at the last key. In a large heatmap a cell stands for k x k
 neighboring pairs: for a mask, its darkness is the fraction of allowed pairs, in quarters rounded up, so that a single
@@ -56,15 +56,19 @@ class Scale(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One row or head of a mask or a bias."""
+    """One row or head of a mask or a bias, or a matrix."""
 
     title: str
     levels: tuple[tuple[int, ...], ...]
     """Level of each cell, row by row."""
-    num_queries: int
-    num_keys: int
+    num_rows: int
+    num_columns: int
     pairs: int
-    """Number of queries, and of keys, per cell."""
+    """Number of rows, and of columns, per cell."""
+    first: int
+    """Number of the first row on its axis."""
+    names: tuple[str, str] = ("query", "key")
+    """Names of the axes of rows and of columns."""
 
     @property
     def cell(self) -> float:
@@ -75,7 +79,7 @@ class Panel(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """Heatmap of a mask or bias. Notebooks display it, `svg` is its SVG text, `save` writes a file."""
+    """Heatmap of a mask, a bias or a matrix. Notebooks display it, `svg` is its SVG text, `save` writes a file."""
 
     heading: str
     panels: tuple[Panel, ...]
@@ -125,6 +129,27 @@ def draw_bias(materialize: Callable[[Positions], Tensor], positions: Positions, 
     Raises: ValueError unless there are at least one query and one key, and for NaN.
     """
     means, names, pairs = _average_cells(materialize, positions)
+    levels, scale = _signed_levels(means)
+    return _picture(title, levels, names=names, positions=positions, pairs=pairs, scale=scale)
+
+
+def draw_matrix(
+    matrix: Float[Tensor, "row column"], *, title: str, names: tuple[str, str] = ("row", "column"), first: int = 0
+) -> Picture:
+    """Draw a matrix of signed numbers. names: of the axes of rows and of columns; first: number of the first row.
+
+    Raises: ValueError unless there are at least one row and one column, and for NaN.
+    """
+    rows, columns = matrix.shape
+    positions = Positions(rows, columns, torch.device("cpu"))
+    means, _, pairs = _average_cells(lambda tile: matrix[slice(*tile.rows)] if tile.rows else matrix, positions)
+    levels, scale = _signed_levels(means)
+    panel = Panel("", tuple(map(tuple, levels[0].tolist())), rows, columns, pairs, first, names)
+    return Picture(heading=title, panels=(panel,), scale=scale)
+
+
+def _signed_levels(means: Tensor) -> tuple[Tensor, Scale]:
+    """Return the level of each mean, and the scale from the largest magnitude below zero to that above."""
     hidden = means == float("-inf")
     finite = means.masked_fill(hidden, 0.0)
     bound = float(finite.abs().max())
@@ -135,8 +160,7 @@ def draw_bias(materialize: Callable[[Positions], Tensor], positions: Positions, 
     legend = tuple((level, ends.get(level, "")) for level in range(2 * steps + 1)) if bound else ((steps, "0"),)
     if bool(hidden.any()):
         legend = (*legend, (2 * steps + 1, "masked (-inf)"))
-    scale = Scale((*_BELOW, _ZERO, *_ABOVE, _HATCHED), steps, legend)
-    return _picture(title, levels, names=names, positions=positions, pairs=pairs, scale=scale)
+    return levels, Scale((*_BELOW, _ZERO, *_ABOVE, _HATCHED), steps, legend)
 
 
 def side_by_side(pictures: Sequence[Picture], *, heading: str = "") -> Picture:
@@ -209,8 +233,9 @@ def _names(leading: tuple[int, ...]) -> list[str]:
 def _picture(
     heading: str, levels: Tensor, *, names: list[str], positions: Positions, pairs: int, scale: Scale
 ) -> Picture:
+    first = positions.num_keys - positions.num_queries  # the last query is at the last key
     panels = tuple(
-        Panel(name, tuple(map(tuple, rows)), positions.num_queries, positions.num_keys, pairs)
+        Panel(name, tuple(map(tuple, rows)), positions.num_queries, positions.num_keys, pairs, first)
         for name, rows in zip(names, levels.tolist(), strict=False)
     )
     return Picture(heading=heading, panels=panels, scale=scale, left_out=len(names) - len(panels))
@@ -231,7 +256,9 @@ def _document(picture: Picture) -> Iterator[str]:
     bottom = top + -(-len(panels) // columns) * height
     across = max(columns * width - _GAP, legend_width)
     total = f"{2 * _EDGE + across:g}", f"{bottom + _LINE + _EDGE:g}"
-    label = html.escape(f"{picture.heading}: queries down, keys across, by position")
+    down, right = panels[0].names
+    words = "queries down, keys across, by position" if down == "query" else f"{down} down, {right} across"
+    label = html.escape(f"{picture.heading}: {words}")
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" width="{total[0]}" '
         f'height="{total[1]}" viewBox="0 0 {total[0]} {total[1]}" style="max-width:100%;height:auto" '
@@ -253,8 +280,8 @@ def _document(picture: Picture) -> Iterator[str]:
 
 def _margins(panel: Panel) -> tuple[float, float]:
     """Return the margins left of the cells and above them: labels, ticks, and the title if there is one."""
-    largest = max(panel.num_keys - 1, abs(panel.num_keys - panel.num_queries))
-    ticks = _CHARACTER * (len(str(largest)) + (panel.num_queries > panel.num_keys))
+    largest = max(panel.first + panel.num_rows - 1, abs(panel.first))
+    ticks = _CHARACTER * (len(str(largest)) + (panel.first < 0))
     return _LABEL + ticks + 4, (_LINE + 2 if panel.title else 0) + 2 * _LINE
 
 
@@ -273,8 +300,8 @@ def _panel(panel: Panel, scale: Scale, max_width: float) -> Iterator[str]:
     if panel.title:
         yield _title(panel.title, 0, _LINE - 4, max_width)
     label = f'fill="{_PALE}" text-anchor="middle"'
-    yield f'<text x="{left + width / 2:g}" y="{top - _LINE - 4:g}" {label}>key</text>'
-    yield f'<text transform="translate({_LABEL - 9} {top + height / 2:g}) rotate(-90)" {label}>query</text>'
+    yield f'<text x="{left + width / 2:g}" y="{top - _LINE - 4:g}" {label}>{panel.names[1]}</text>'
+    yield f'<text transform="translate({_LABEL - 9} {top + height / 2:g}) rotate(-90)" {label}>{panel.names[0]}</text>'
     yield from _ticks(panel, left, top)
     yield f'<g transform="translate({left:g} {top:g}) scale({cell:g})" shape-rendering="crispEdges">'
     yield f'<rect width="{columns}" height="{rows}" fill="{scale.colors[scale.ground]}"/>'
@@ -287,20 +314,21 @@ def _panel(panel: Panel, scale: Scale, max_width: float) -> Iterator[str]:
         yield f'<path transform="translate({left:g} {top:g})" stroke="#ffffff" d="{"".join(lines)}"/>'
     yield f'<rect x="{left:g}" y="{top:g}" width="{width:g}" height="{height:g}" fill="none" stroke="{_FRAME}"/>'
     if panel.pairs > 1:
-        words = f"a cell is {panel.pairs} x {panel.pairs} pairs"
+        what = "pairs" if panel.names[0] == "query" else "numbers"
+        words = f"a cell is {panel.pairs} x {panel.pairs} {what}"
         yield f'<text x="{left:g}" y="{top + height + _LINE - 2:g}" fill="{_PALE}">{words}</text>'
 
 
 def _ticks(panel: Panel, left: float, top: float) -> Iterator[str]:
     """Yield tick labels, positions along both axes, as many as fit."""
-    pixels, shift = panel.cell / panel.pairs, panel.num_keys - panel.num_queries
-    across = _tick_step(_CHARACTER * len(str(panel.num_keys - 1)) + 6, pixels)
-    for position in range(0, panel.num_keys, across):
+    pixels, first = panel.cell / panel.pairs, panel.first
+    across = _tick_step(_CHARACTER * len(str(panel.num_columns - 1)) + 6, pixels)
+    for position in range(0, panel.num_columns, across):
         x = left + (position + 0.5) * pixels
         yield f'<text x="{x:g}" y="{top - 5:g}" text-anchor="middle">{position}</text>'
     down = _tick_step(_FONT, pixels)
-    for position in range(shift + -shift % down, panel.num_keys, down):
-        y = top + (position - shift + 0.5) * pixels + 4
+    for position in range(first + -first % down, first + panel.num_rows, down):
+        y = top + (position - first + 0.5) * pixels + 4
         yield f'<text x="{left - 4:g}" y="{y:g}" text-anchor="end">{position}</text>'
 
 

@@ -61,8 +61,9 @@ class LookOptions(UseOptions):
     """Add the attribution of each weight to the output: weight times gradient."""
     open: bool = True
     """Open the page in a browser, if there is a screen."""
-    view: Literal["alignment", "chain", "heat", "boxes", "events", "tracks"] | None = None
-    """For a figure: the view to draw; a suitable one if not given."""
+    view: Literal["alignment", "chain", "heat", "boxes", "events", "tracks", "positions"] | None = None
+    """For a figure: the view to draw; a suitable one if not given. `positions`, the matrices of positional encodings,
+    needs no INPUT."""
     kind: Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling"] | None = None
     """For a figure: the kind of attention to draw; the one nearest to the output if not given."""
     layer: Annotated[int, Range(1, 1_000_000)] | None = None
@@ -83,6 +84,11 @@ def run(argv: list[str]) -> int:
     expected = f"a run folder and at most {_MOST} inputs"
     parsed = parse(argv, LookOptions(), NoSettings(), max_positionals=1 if is_capture else 1 + _MOST, expected=expected)
     options, words = parsed.own, parsed.positionals[1:]
+    if options.view == "positions":
+        _check_positions(options, words, is_capture=is_capture)
+        load_trained(folder, options, record).plot_positions(options.out, overwrite=options.force)
+        print(options.out)
+        return DONE
     if not words and not options.test and not is_capture:
         raise UserError(f"INPUT is missing: expected a text or a file. {USAGE}")
     _check(options, _pages_folder(folder), is_capture=is_capture)
@@ -131,6 +137,19 @@ def _check(options: LookOptions, pages: Path, *, is_capture: bool) -> None:
     if options.compare is not None and out.suffix.lower() != ".html":
         raise UserError(f"--compare needs a page, FILE.html, but --out is {out}")
     check_path(out, options.force, (".html", _CAPTURE))
+
+
+def _check_positions(options: LookOptions, words: Sequence[str], *, is_capture: bool) -> None:
+    """Raise UserError unless the options are those of a figure of the model's positions."""
+    if is_capture:
+        raise UserError("a saved capture has no model: --view positions needs the run")
+    if words or options.test:
+        raise UserError("--view positions takes no INPUT: it shows the model's positional encodings")
+    if options.gradients or options.compare is not None:
+        raise UserError("--view positions shows the model: --gradients and --compare need an INPUT")
+    if options.out is None or not _is_picture(options.out):
+        raise UserError(f"--view positions needs --out FILE with {', '.join(SUFFIXES)}, got {options.out}")
+    check_path(options.out, options.force)
 
 
 def _is_picture(out: Path | None) -> bool:

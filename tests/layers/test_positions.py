@@ -5,7 +5,11 @@ import math
 import pytest
 import torch
 
+from regard.attention.biases import Alibi
+from regard.layers.positions.base import AlibiPositions, NoPositions
+from regard.layers.positions.grid import GridPositions
 from regard.layers.positions.learned import Learned
+from regard.layers.positions.rotary import Rotary
 from regard.layers.positions.sinusoidal import Sinusoidal, sinusoids
 from tests.helpers import close
 
@@ -30,3 +34,57 @@ def test_positions_from_a_start_are_those_of_the_whole(positions):
 def test_learned_raises_for_a_position_past_the_last():
     with pytest.raises(ValueError, match="position must be at most 5, the number of learned positions, got 6"):
         Learned(5, 3)(torch.zeros(1, 2, 3), 4)
+
+
+@pytest.mark.parametrize("positions", [Sinusoidal(7), Learned(9, 7), GridPositions((2, 4), 7)])
+def test_matrix_is_what_is_added(positions):
+    close(positions.matrix(5, 3), positions.add(torch.zeros(1, 5, 7), 3)[0])
+
+
+def test_matrix_of_sinusoids_is_the_lectures():
+    """P[i, 2j] = sin(i / 10000^(2j/d)), P[i, 2j+1] = cos(i / 10000^(2j/d)). (lectures, D)"""
+    matrix = Sinusoidal(6).matrix(4, 2)
+    expected = [
+        [trig(i / 10000 ** (2 * j / 6)) for j in range(3) for trig in (math.sin, math.cos)] for i in range(2, 6)
+    ]
+    close(matrix, torch.tensor(expected))
+
+
+def test_matrix_of_rotary_turns_each_pair():
+    positions = Rotary(6, base=50.0, interleaved=True)
+    first_of_pairs = torch.tensor([1.0, 0.0]).repeat(3).expand(5, 6)
+    close(positions.matrix(5, 2), positions.rotate(first_of_pairs, 2))  # R(i) (1, 0) = (cos, sin)
+
+
+def test_picture_has_a_row_for_each_position():
+    picture = Sinusoidal(5).picture(4, start=11)
+    (panel,) = picture.panels
+    matrix = Sinusoidal(5).matrix(4, 11)
+    steps = len(picture.scale.colors) // 2 - 1  # colors below zero, zero, above zero, hatched
+    expected = (matrix / matrix.abs().max() * steps).round().long() + steps
+    assert panel.levels == tuple(map(tuple, expected.tolist()))
+    assert (panel.names, panel.first, picture.heading) == (("position", "dimension"), 11, "Sinusoidal(5)")
+    for word in (">11<", ">14<", ">position<", ">dimension<", "position down, dimension across"):
+        assert word in picture.svg
+
+
+def test_long_picture_is_reduced_with_a_note():
+    picture = Sinusoidal(64).picture(900)
+    (panel,) = picture.panels
+    assert panel.pairs == 3
+    assert len(panel.levels) == 300
+    assert "a cell is 3 x 3 numbers" in picture.svg
+
+
+@pytest.mark.parametrize("positions", [NoPositions(), AlibiPositions(2)])
+def test_encodings_without_a_matrix_are_named(positions):
+    with pytest.raises(ValueError, match=f"to have a matrix, got {type(positions).__name__}"):
+        positions.picture(3)
+    assert type(AlibiPositions(2).bias(two_sided=True)) is Alibi
+
+
+def test_positions_beyond_the_last_are_not_drawn():
+    with pytest.raises(ValueError, match=r"positions must be between 0 and 8, got 5 \.\. 9"):
+        Learned(9, 7).picture(5, start=5)
+    with pytest.raises(ValueError, match="length of a picture must be at least 1, got 0"):
+        Sinusoidal(3).picture(0)

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.biases import Alibi, Bias, RelativeBias
+from regard.attention.picture import Picture, draw_matrix
 from regard.layers.forms import PositionsForm
 
 
@@ -65,6 +66,29 @@ class PositionalEncoding(nn.Module):
         """Create the bias of self-attention that all blocks of a stack share; two_sided: False in a decoder."""
         return None
 
+    def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length columns"]:
+        """Return the matrix P of positions start .. start + length - 1, one row for each.
+
+        Of an encoding that is added: the vectors that `add` adds. Of one that rotates: cosine and sine of the angle of
+        each pair, alternating.
+        Raises: ValueError if the encoding has no such matrix: it has no effect, or is a bias of the scores.
+        """
+        raise ValueError(
+            f"positions must add vectors or rotate, to have a matrix, got {type(self).__name__}; of a bias use "
+            "positions.bias(two_sided=...).picture(num_queries, num_keys)"
+        )
+
+    def picture(self, length: int, *, start: int = 0, title: str | None = None) -> Picture:
+        """Draw `matrix(length, start)`: rows are positions, columns dimensions. `save` writes an SVG file.
+
+        Raises: ValueError if there is no matrix, for a length below 1, or beyond the last position.
+        """
+        if length < 1:
+            raise ValueError(f"length of a picture must be at least 1, got {length}")
+        heading = f"{type(self).__name__}({self.extra_repr()})" if title is None else title
+        matrix = self.matrix(length, start).detach().cpu()
+        return draw_matrix(matrix, title=heading, names=("position", "dimension"), first=start)
+
     def form(self) -> PositionsForm | None:
         """Return the form of what `add` or `rotate` computes (regard.layers.forms); None if neither has an effect."""
         return None
@@ -72,6 +96,12 @@ class PositionalEncoding(nn.Module):
     def forward(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
         """Return `add(items, start)`."""
         return self.add(items, start)
+
+
+def check_range(start: int, length: int, max_length: int) -> None:
+    """Raise ValueError unless start .. start + length - 1 are positions of an encoding of max_length positions."""
+    if not 0 <= start <= start + length <= max_length:
+        raise ValueError(f"positions must be between 0 and {max_length - 1}, got {start} .. {start + length - 1}")
 
 
 def check_size(name: str, positions: PositionalEncoding, size: int, expected: int) -> None:

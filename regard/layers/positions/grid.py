@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.layers.positions.base import PositionalEncoding
+from regard.layers.positions.base import PositionalEncoding, check_range
 
 _SCALE = 0.5
 """Initial standard deviation of row and column vectors: together half the variance of embeddings."""
@@ -44,3 +44,12 @@ class GridPositions(PositionalEncoding):
         if end > self.max_length:
             raise ValueError(f"position must be at most {self.max_length}, one more than the cells, got {end}")
         return items + self.vectors()[start:end]
+
+    def extra_repr(self) -> str:
+        """Size of the grid, and of the items."""
+        return f"({len(self.rows)}, {len(self.columns)}), {self.rows.shape[1]}"
+
+    def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
+        """Return vectors()[start : start + length]."""
+        check_range(start, length, self.max_length)
+        return self.vectors()[start : start + length]

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.layers.forms import LearnedForm
-from regard.layers.positions.base import PositionalEncoding, PositionSizes, check_size
+from regard.layers.positions.base import PositionalEncoding, PositionSizes, check_range, check_size
 
 
 class Learned(PositionalEncoding):
@@ -45,6 +45,15 @@ class Learned(PositionalEncoding):
         if end > self.max_length:
             raise ValueError(f"position must be at most {self.max_length}, the number of learned positions, got {end}")
         return items + self.weight[start:end]
+
+    def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
+        """Return weight[start : start + length]."""
+        check_range(start, length, self.max_length)
+        return self.weight[start : start + length]
+
+    def extra_repr(self) -> str:
+        """Number of positions, and size of the items."""
+        return ", ".join(map(str, self.weight.shape))
 
     def form(self) -> LearnedForm:
         """Return the form of this module (regard.layers.forms)."""

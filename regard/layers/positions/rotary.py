@@ -131,6 +131,11 @@ class Rotary(PositionalEncoding):
         rotated = rotated.to(vectors.dtype)
         return rotated if vectors.shape[-1] == self.dim else torch.cat((rotated, vectors[..., self.dim :]), -1)
 
+    def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
+        """Return cosine and sine of the angle of each pair, alternating: cos_0, sin_0, cos_1, ..., in float32."""
+        angles = self._products(torch.arange(start, start + length))
+        return torch.stack((angles.cos(), angles.sin()), -1).flatten(-2).float()
+
     def form(self) -> RotaryForm:
         """Return the form of this module (regard.layers.forms)."""
         return RotaryForm(self.rates(), self.interleaved)

@@ -48,6 +48,14 @@ class Sinusoidal(PositionalEncoding):
             self._table = sinusoids(0, 2 * end, self.dim).to(self._table)
         return items + self._table[start:end].to(items.dtype)
 
+    def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
+        """Return P[start : start + length], in float32."""
+        return sinusoids(start, length, self.dim)
+
+    def extra_repr(self) -> str:
+        """Size of the items."""
+        return str(self.dim)
+
     def form(self) -> SinusoidsForm:
         """Return the form of this module (regard.layers.forms).
 

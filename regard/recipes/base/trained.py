@@ -1,5 +1,6 @@
 """Trained runs: `predict`, `evaluate` and `look` of all recipes, as returned by `regard.load`."""
 
+import importlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
@@ -165,6 +166,11 @@ class TrainedRun:
     def plot_answer(self, given: Any, out: Path, *, overwrite: bool = False) -> None:
         """Plot an input and its answer to an image file, if `recipe.plots_answers`."""
         self.recipe.plot_answer(self._active, self._prepare([given], 1).rows[0], out, overwrite=overwrite)
+
+    def plot_positions(self, out: Path, *, overwrite: bool = False) -> None:
+        """Plot the positional encodings of the model to an image file (regard.look.figures.positions)."""
+        plot = importlib.import_module("regard.look.figures.positions").plot_positions  # imports matplotlib
+        plot(self._model, out, overwrite=overwrite)
 
     def _test_examples(self, other: Any = None, notify: Callable[[str], None] | None = None) -> Examples[Any]:
         """Return the usable test examples of the run, or of other data. Raises UserError if there are none."""

@@ -12,6 +12,7 @@ The output of an empty line is empty. A run that generates images prints the nam
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from io import BufferedIOBase
 from itertools import chain
 from typing import Any, cast
@@ -22,7 +23,7 @@ from regard.cli.runs import DecodingOptions, load_trained, read_run_argument
 from regard.errors import UserError
 from regard.recipes.base.config import NoOptions, defaults_of_run
 from regard.recipes.base.run import Run
-from regard.recipes.registry import get_entry
+from regard.recipes.registry import RECIPES, get_entry
 from regard.settings.declare import settings
 from regard.settings.help import page
 from regard.settings.options import parse, peek_option, wants_help
@@ -55,6 +56,7 @@ def run(argv: list[str]) -> int:
     if wants_help(argv):
         print(page(USAGE, ABOUT, [*collect_groups(PredictOptions()), *collect_groups(defaults)]))
         return DONE
+    _check_energy(argv, record)
     parsed = parse(
         _with_beam(argv, defaults),
         PredictOptions(),
@@ -71,6 +73,18 @@ def run(argv: list[str]) -> int:
         first += len(inputs)
         sys.stdout.flush()
     return DONE
+
+
+def _check_energy(argv: Sequence[str], record: Run | None) -> None:
+    """Raise UserError for --energy of a recipe whose models have none."""
+    if record is None or "--energy" not in {word.partition("=")[0] for word in argv}:
+        return
+    names = [name for name, entry in RECIPES.items() if "energy" in {item.name for item in fields(entry.options)}]
+    if record.recipe not in names:
+        raise UserError(
+            f"the recipe {record.recipe} has no energy: its model predicts an output for an input, and does not "
+            f"reconstruct the input; --energy is for runs of {', '.join(names)}"
+        )
 
 
 def _answer(trained: Any, inputs: Sequence[str], options: Any, *, first: int, form: str) -> None:

@@ -139,8 +139,8 @@ def build_pool(config: ClassifierConfig, core: Core) -> nn.Module:
     return MeanPooling() if config.pool == "mean" else LastItem(directions=directions_of(config.core) or 1)
 
 
-def build_autoencoder(config: AutoencoderConfig, shape: tuple[int, int, int]) -> Autoencoder | QuantizedAutoencoder:
-    """Build the autoencoder of a config for images of (channels, height, width)."""
+def build_autoencoder(config: AutoencoderConfig, shape: tuple[int, ...]) -> Autoencoder | QuantizedAutoencoder:
+    """Build the autoencoder of a config for images of (channels, height, width), or vectors of (size,)."""
     return QuantizedAutoencoder(config, shape) if config.kind == "quantized" else Autoencoder(config, shape)
 
 

@@ -74,7 +74,7 @@ ANY_IS_QUICK = {
         "window",
         "length_penalty",
     ),
-    *("noise", "sparsity", "commitment", "minutes", "val_sample", "least", "neighbors", "source_column", "hop"),
+    *("noise", "weight", "target", "commitment", "minutes", "val_sample", "least", "neighbors", "source_column", "hop"),
     *("target_column", "text_column", "label_column", "first_year", "last_year", "context", "n_best", "threshold"),
 }
 """Settings for which no valid value takes long; values too large for memory are refused."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.models.autoencoders.quantized import Codebook, QuantizedAutoencoder, usage
-from regard.models.config import AutoencoderConfig
+from regard.models.config import AutoencoderConfig, L1Config
 from regard.recipes.base.image_batches import ImageBatch
 from regard.train.tensors import load_weights, save_weights
 from tests.helpers import close, without_gradient
@@ -122,6 +122,10 @@ def test_loss_is_the_error_plus_the_commitment_term():
     close(loss.total, error + 0.7 * (vectors - entries).square().sum())
     close(loss.nll, error)
     assert loss.count == 4
+    energy = autoencoder.energy(images)
+    assert energy.shape == (4,)
+    close(energy.sum(), loss.total)
+    close(autoencoder.energy(images[2:3]), energy[2:3])
     loss.total.backward()
     assert without_gradient(autoencoder) == set()
 
@@ -147,8 +151,12 @@ def test_invalid_settings_raise():
         AutoencoderConfig(kind="quantized", codebook_size=1)
     with pytest.raises(ValueError, match="downsampling_layers must be from 1 to 16, got 0"):
         AutoencoderConfig(kind="quantized", downsampling_layers=0)
-    with pytest.raises(ValueError, match="sparsity must be 0 with kind=quantized"):
-        AutoencoderConfig(kind="quantized", sparsity=0.1)
+    with pytest.raises(ValueError, match="regularizer must be none with kind=quantized"):
+        AutoencoderConfig(kind="quantized", regularizer=L1Config())
+    with pytest.raises(ValueError, match="cost must be squared with kind=quantized, got absolute"):
+        AutoencoderConfig(kind="quantized", cost="absolute")
+    with pytest.raises(ValueError, match="code_activation must be identity with kind=quantized, got tanh"):
+        AutoencoderConfig(kind="quantized", code_activation="tanh")
     with pytest.raises(ValueError, match="commitment must be from 0 to"):
         AutoencoderConfig(commitment=-1.0)
 

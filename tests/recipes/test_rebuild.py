@@ -59,6 +59,23 @@ def test_codes_and_pictures_of_files(run, tmp_path, capsys):
         load(run).look([path], gradients=True)
 
 
+def test_energy_is_that_of_the_model_for_each_image(run, tmp_path, capsys):
+    trained = load(run)
+    pixels = trained.test_input(7)
+    Image.fromarray(pixels[0]).save(tmp_path / "one.png")
+    with torch.no_grad():
+        expected = trained.model.energy(torch.from_numpy(pixels)[None].float() / 255).item()
+    # The loss is the squared error alone, whose mean over the pixels is the error that is reported.
+    assert expected == pytest.approx(trained.answer([pixels])[0].error * pixels.size, rel=1e-5)
+    assert trained.predict([pixels], energy=True) == pytest.approx([expected])
+    assert main(["predict", str(run), str(tmp_path / "one.png"), "--energy"]) == 0
+    assert float(capsys.readouterr().out) == pytest.approx(expected, rel=1e-5)
+    assert main(["predict", str(run), str(tmp_path / "one.png"), "--energy", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["energy"] == pytest.approx(expected)
+    assert len(answer["code"]) == 12
+
+
 def test_pixels_are_accepted_and_there_is_no_attention(run, tmp_path):
     trained = load(run)
     test_input = trained.test_input(100)

@@ -1,15 +1,20 @@
-"""Autoencoders: an image is encoded to a narrow code and reconstructed from it.
+"""Autoencoders: an image or a vector of numbers is encoded to a narrow code and reconstructed from it.
 
     h = f(W_h y + b_h)        y~ = g(W_y h + b_y)        F(y) = C(y, y~) + R(h)
 
-    C(y, y~) = |y - y~|^2        R(h) = sparsity |h|_1        denoising: the encoder sees y + noise
-    under-complete: the code is smaller than the image, so that it cannot be copied
+    under-complete: the code is smaller than y, so that it cannot be copied
+    denoising:      the encoder sees y + noise in training
 
-f and g are dense networks, or convolutions that halve the height and width twice and double them again.
+With `layers=1` these are the equations of the model. Otherwise W_h and W_y stand for dense networks with hidden layers,
+or for convolutions that halve the height and width twice and double them again; of images, whose pixels are in [0, 1],
+they read y - 1/2 and add 1/2 to y~ if g is the identity. The config chooses f, g, C and R; C and R are in `energy.py`.
 
 Source: lectures, E.8, E.9 (autoencoders, energies); denoising vincent2008.
 """
 
+import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -18,88 +23,175 @@ from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.layers.linear import Linear
-from regard.models.config import AutoencoderConfig
+from regard.models.autoencoders.energy import ACTIVATIONS, contraction, mean_activation_divergence, reconstruction_cost
+from regard.models.config import AutoencoderConfig, KLConfig, NoRegularizerConfig
 from regard.models.model import BatchLoss
 
 
 @runtime_checkable
 class ReconstructionBatch(Protocol):
-    """Training batch of an autoencoder: images with pixels in [0, 1]."""
+    """Training batch of an autoencoder."""
 
     @property
-    def source(self) -> Float[Tensor, "batch channels height width"]:
-        """The images."""
+    def source(self) -> Float[Tensor, "batch *shape"]:
+        """Images (batch, channels, height, width) with pixels in [0, 1], or vectors (batch, size)."""
         ...
 
 
-class Autoencoder(nn.Module):
-    """Dense or convolutional autoencoder of images (batch, channels, height, width) with codes (batch, code).
+class AutoencoderPart(nn.Sequential):
+    """Encoder or decoder of an autoencoder: f(layers(x + input_shift)) + output_shift.
 
-    numbers: size of a code.
+    activation: f, a name in ACTIVATIONS.
     """
 
-    def __init__(self, config: AutoencoderConfig, shape: tuple[int, int, int]):
+    def __init__(
+        self, *layers: nn.Module, activation: str = "identity", input_shift: float = 0.0, output_shift: float = 0.0
+    ):
+        super().__init__(*layers)
+        self.activation, self.input_shift, self.output_shift = activation, input_shift, output_shift
+
+    def preactivation(self, x: Tensor) -> Tensor:
+        """Return layers(x + input_shift), the argument of f."""
+        return super().forward(x + self.input_shift if self.input_shift else x)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the codes, or the reconstructions."""
+        output = ACTIVATIONS[self.activation](self.preactivation(input))
+        return output + self.output_shift if self.output_shift else output
+
+
+class Autoencoder(nn.Module):
+    """Dense or convolutional autoencoder of images (batch, channels, height, width), or of vectors (batch, size).
+
+    encoder: h = encoder(y), codes (batch, code).
+    decoder: y~ = decoder(h), reconstructions in the shape of y. There is no predictor between them.
+    numbers: size of a code.
+    shape:   of one image, (channels, height, width), or vector, (size,).
+    Raises:  ValueError for vectors if kind is not dense, and for sides that are not multiples of 4 with convolutions.
+    """
+
+    def __init__(self, config: AutoencoderConfig, shape: tuple[int, ...]):
         super().__init__()
-        self.noise, self.sparsity, self.shape = config.noise, config.sparsity, shape
+        self.noise, self.cost, self.regularizer, self.shape = config.noise, config.cost, config.regularizer, shape
         self.numbers = config.code_dim
-        channels, height, width = shape
-        if config.kind == "dense":
-            size = channels * height * width
-            self.encoder = nn.Sequential(
-                nn.Flatten(), Linear(size, config.hidden), nn.GELU(), Linear(config.hidden, config.code_dim)
-            )
-            self.decoder = nn.Sequential(
-                Linear(config.code_dim, config.hidden), nn.GELU(), Linear(config.hidden, size), nn.Unflatten(1, shape)
-            )
-        else:
-            if height % 4 or width % 4:
-                raise ValueError(
-                    f"sides of the images must be multiples of 4 with kind=convolutional, got {height} x {width}"
-                )
-            outer, inner_shape = config.channels, (2 * config.channels, height // 4, width // 4)
-            size = inner_shape[0] * inner_shape[1] * inner_shape[2]
-            self.encoder = nn.Sequential(
-                nn.Conv2d(channels, outer, 4, stride=2, padding=1),
-                nn.GELU(),
-                nn.Conv2d(outer, 2 * outer, 4, stride=2, padding=1),
-                nn.GELU(),
-                nn.Flatten(),
-                Linear(size, config.code_dim),
-            )
-            self.decoder = nn.Sequential(
-                Linear(config.code_dim, size),
-                nn.GELU(),
-                nn.Unflatten(1, inner_shape),
-                nn.ConvTranspose2d(2 * outer, outer, 4, stride=2, padding=1),
-                nn.GELU(),
-                nn.ConvTranspose2d(outer, channels, 4, stride=2, padding=1),
-            )
+        into, back = _dense(config, shape) if config.kind == "dense" else _convolutions(config, shape)
+        is_formula = config.kind == "dense" and config.layers == 1
+        is_centered = len(shape) == 3 and not is_formula and config.output_activation == "identity"
+        center = 0.5 if is_centered else 0.0
+        self.encoder = AutoencoderPart(*into, activation=config.code_activation, input_shift=-center)
+        self.decoder = AutoencoderPart(*back, activation=config.output_activation, output_shift=center)
 
-    def encode(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch code"]:
-        """Return the code h of each image."""
-        return self.encoder(images - 0.5)
+    def encode(self, images: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch code"]:
+        """Return the code h of each image or vector."""
+        return self.encoder(images)
 
-    def decode(self, codes: Float[Tensor, "batch code"]) -> Float[Tensor, "batch channels height width"]:
+    def decode(self, codes: Float[Tensor, "batch code"]) -> Float[Tensor, "batch *shape"]:
         """Return the reconstruction y~ of each code."""
-        return self.decoder(codes) + 0.5
+        return self.decoder(codes)
 
-    def forward(self, images: Float[Tensor, "batch channels height width"]) -> Tensor:
-        """Return the reconstructions of images."""
+    def forward(self, images: Float[Tensor, "batch *shape"]) -> Tensor:
+        """Return the reconstructions of images or vectors."""
         return self.decode(self.encode(images))
 
+    def energy(self, images: Float[Tensor, "batch *shape"]) -> Float[Tensor, " batch"]:
+        """Return F(y) = C(y, y~) + R(h) of each image or vector, without noise.
+
+        In evaluation, their sum is the loss of a batch.
+        Raises: ValueError with regularizer kl, which compares means over a batch: it is no function of one y.
+        """
+        if self.regularizer.name == "kl":
+            raise ValueError(
+                "regularizer must be none, l1, l2 or contractive for the energy of one input, got kl, which compares "
+                "the mean activation of a batch with its target"
+            )
+        codes = self.encode(images)
+        cost = self._cost(images, codes).flatten(1).sum(1)
+        if isinstance(self.regularizer, NoRegularizerConfig):
+            return cost
+        return cost + self.regularizer.weight * self._regularizer(images, codes).sum(1)
+
     def loss(self, batch: ReconstructionBatch) -> BatchLoss:
-        """Return F(y) summed over the images; `nll` is C alone."""
-        images = batch.source
+        """Return F(y) summed over the batch, where R of kl is that of the batch for each row; `nll` is C alone."""
+        images, regularizer = batch.source, self.regularizer
         noisy = images + self.noise * torch.randn_like(images) if self.training and self.noise else images
-        codes = self.encode(noisy)
-        error = (widen(self.decode(codes)) - images).square().sum()
-        total = error + self.sparsity * widen(codes).abs().sum() if self.sparsity else error
+        if isinstance(regularizer, KLConfig):
+            a = self.encoder.preactivation(noisy)
+            codes, terms = a.sigmoid(), len(a) * mean_activation_divergence(widen(a), regularizer.target)
+        else:
+            codes = self.encode(noisy)
+            terms = self._regularizer(noisy, codes)
+        total = error = self._cost(images, codes).sum()
+        if not isinstance(regularizer, NoRegularizerConfig):
+            total = error + regularizer.weight * terms.sum()
         return BatchLoss(total, error.detach(), self.count(batch))
 
     def count(self, batch: ReconstructionBatch) -> int:
-        """Return the number of images of a batch."""
+        """Return the number of images or vectors of a batch."""
         return len(batch.source)
 
     def blocks(self) -> list[nn.Module]:
-        """Return the modules that may be sharded one by one (FSDP)."""
-        return [self.encoder, self.decoder]
+        """Return the modules that may be sharded one by one (FSDP): those used only by their forward."""
+        is_forward = self.cost != "cross-entropy" and self.regularizer.name not in ("contractive", "kl")
+        return [self.encoder, self.decoder] if is_forward else []
+
+    def _cost(self, images: Tensor, codes: Tensor) -> Float[Tensor, "batch *shape"]:
+        """Return the terms of C(y, y~)."""
+        needs_logits = self.cost == "cross-entropy"
+        outputs = self.decoder.preactivation(codes) if needs_logits else self.decode(codes)
+        return reconstruction_cost(self.cost, images, widen(outputs))
+
+    def _regularizer(self, images: Tensor, codes: Tensor) -> Float[Tensor, "batch code"]:
+        """Return the terms of R of each row, without its weight; nothing to compute for none."""
+        match self.regularizer.name:
+            case "l1":
+                return widen(codes).abs()
+            case "l2":
+                return widen(codes).square()
+            case "contractive":
+                layers = [layer for layer in self.encoder if isinstance(layer, Linear)]
+                with torch.autocast(images.device.type, enabled=False):
+                    inputs = images.flatten(1) + self.encoder.input_shift
+                    return contraction(layers, self.encoder.activation, inputs)
+        return codes
+
+
+def _dense(config: AutoencoderConfig, shape: tuple[int, ...]) -> tuple[list[nn.Module], list[nn.Module]]:
+    """Return the layers of the encoder and of the decoder, with GELU between them."""
+    size = math.prod(shape)
+    sizes = [size, *[config.hidden] * (config.layers - 1), config.code_dim]
+    return [nn.Flatten(), *_linears(sizes)], [*_linears(sizes[::-1]), nn.Unflatten(1, shape)]
+
+
+def _linears(sizes: Sequence[int]) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for before, after in pairwise(sizes):
+        layers += [*([nn.GELU()] if layers else []), Linear(before, after)]
+    return layers
+
+
+def _convolutions(config: AutoencoderConfig, shape: tuple[int, ...]) -> tuple[list[nn.Module], list[nn.Module]]:
+    """Return the layers of the encoder and of the decoder."""
+    if len(shape) != 3:
+        raise ValueError(f"kind must be dense for vectors of numbers, got {config.kind}")
+    channels, height, width = shape
+    if height % 4 or width % 4:
+        raise ValueError(f"sides of the images must be multiples of 4 with kind=convolutional, got {height} x {width}")
+    outer, inner_shape = config.channels, (2 * config.channels, height // 4, width // 4)
+    size = math.prod(inner_shape)
+    into: list[nn.Module] = [
+        nn.Conv2d(channels, outer, 4, stride=2, padding=1),
+        nn.GELU(),
+        nn.Conv2d(outer, 2 * outer, 4, stride=2, padding=1),
+        nn.GELU(),
+        nn.Flatten(),
+        Linear(size, config.code_dim),
+    ]
+    back: list[nn.Module] = [
+        Linear(config.code_dim, size),
+        nn.GELU(),
+        nn.Unflatten(1, inner_shape),
+        nn.ConvTranspose2d(2 * outer, outer, 4, stride=2, padding=1),
+        nn.GELU(),
+        nn.ConvTranspose2d(outer, channels, 4, stride=2, padding=1),
+    ]
+    return into, back

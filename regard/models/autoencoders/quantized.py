@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.axes import widen
-from regard.models.autoencoders.autoencoder import ReconstructionBatch
+from regard.models.autoencoders.autoencoder import AutoencoderPart, ReconstructionBatch
 from regard.models.config import AutoencoderConfig
 from regard.models.model import BatchLoss
 
@@ -106,10 +106,18 @@ class Codebook(nn.Module):
 
 
 class QuantizedAutoencoder(nn.Module):
-    """Autoencoder of images (batch, channels, height, width) with codes (batch, rows, columns)."""
+    """Autoencoder of images (batch, channels, height, width) with codes (batch, rows, columns).
 
-    def __init__(self, config: AutoencoderConfig, shape: tuple[int, int, int]):
+    encoder: z = encoder(y), vectors (batch, dim, rows, columns), which the codebook replaces by its entries e_k.
+    decoder: y~ = decoder(e_k), reconstructions in the shape of y. There is no predictor between them.
+    shape:   (channels, height, width) of the images.
+    Raises:  ValueError for vectors of numbers, which have no grid.
+    """
+
+    def __init__(self, config: AutoencoderConfig, shape: tuple[int, ...]):
         super().__init__()
+        if len(shape) != 3:
+            raise ValueError(f"kind must be dense for vectors of numbers, got {config.kind}")
         self.noise, self.commitment, self.shape = config.noise, config.commitment, shape
         channels, height, width = shape
         into: list[nn.Module] = []
@@ -123,11 +131,12 @@ class QuantizedAutoencoder(nn.Module):
             back = [nn.ConvTranspose2d(after, before, kernel, stride=2, padding=1), nn.GELU(), *back]
             before, after = after, (2 if number == 0 else 1) * after
         self.grid = height, width
-        self.encoder = nn.Sequential(
-            *into, _ResidualBlock(before), _ResidualBlock(before), nn.Conv2d(before, config.code_dim, 1)
-        )
+        residual = _ResidualBlock(before), _ResidualBlock(before)
+        narrow = nn.Conv2d(before, config.code_dim, 1)
+        self.encoder = AutoencoderPart(*into, *residual, narrow, input_shift=-0.5)
         first = nn.Conv2d(config.code_dim, before, 3, padding=1)
-        self.decoder = nn.Sequential(first, _ResidualBlock(before), _ResidualBlock(before), nn.GELU(), *back[:-1])
+        residual = _ResidualBlock(before), _ResidualBlock(before)
+        self.decoder = AutoencoderPart(first, *residual, nn.GELU(), *back[:-1], output_shift=0.5)
         self.codebook = Codebook(config.codebook_size, config.code_dim)
 
     @property
@@ -137,7 +146,7 @@ class QuantizedAutoencoder(nn.Module):
 
     def vectors(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch row column dim"]:
         """Return z, one vector for each cell of the grid."""
-        return self.encoder(images - 0.5).movedim(1, -1)
+        return self.encoder(images).movedim(1, -1)
 
     def encode(self, images: Float[Tensor, "batch channels height width"]) -> Int[Tensor, "batch row column"]:
         """Return the codes of images."""
@@ -150,6 +159,13 @@ class QuantizedAutoencoder(nn.Module):
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Tensor:
         """Return the reconstructions of images."""
         return self.decode(self.encode(images))
+
+    def energy(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, " batch"]:
+        """Return F(y) of each image, without noise. In evaluation, their sum is the loss of a batch."""
+        vectors = widen(self.vectors(images))
+        entries = self.codebook.entries[self.codebook.nearest(vectors.detach())]
+        cost = (widen(self._decode_entries(entries)) - images).square().flatten(1).sum(1)
+        return cost + self.commitment * (vectors - entries).square().flatten(1).sum(1)
 
     def loss(self, batch: ReconstructionBatch) -> BatchLoss:
         """Return F(y) summed over the images; `nll` is |y - y~|^2 alone."""
@@ -168,7 +184,7 @@ class QuantizedAutoencoder(nn.Module):
         return [self.encoder, self.decoder]
 
     def _decode_entries(self, entries: Float[Tensor, "batch row column dim"]) -> Tensor:
-        return self.decoder(entries.movedim(-1, 1)) + 0.5
+        return self.decoder(entries.movedim(-1, 1))
 
 
 def usage(codes: Int[Tensor, "..."], size: int) -> tuple[int, float]:

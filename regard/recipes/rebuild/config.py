@@ -12,6 +12,14 @@ from regard.train.config import TrainConfig
 
 
 @settings
+class RebuildPrediction:
+    """Prediction options."""
+
+    energy: bool = False
+    """Print the energy F(y) = C + R of each input in place of its code; with --json, beside it."""
+
+
+@settings
 class RebuildRunConfig:
     """Autoencoder of images; handwritten digits if not given."""
 
@@ -41,6 +49,7 @@ ENTRY = Entry(
     name="rebuild",
     summary="autoencoder of images; built-in digits if not given",
     config=RebuildRunConfig,
+    options=RebuildPrediction,
     evaluation=ImagesEvaluation,
     input="image",
     recipe="regard.recipes.rebuild.recipe:RebuildRecipe",

@@ -39,6 +39,8 @@ class Code(NamedTuple):
     code: Tensor
     """(code,), or integers (rows, columns) if it is quantized."""
     error: float
+    energy: float | None = None
+    """F(y), if it was asked for."""
 
 
 def pca_error(train: np.ndarray, test: np.ndarray, size: int) -> float:
@@ -133,21 +135,26 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         model, images = inference.model, torch.from_numpy(np.stack(rows)).float() / 255
         codes = model.encode(images.to(device_of(model)))
         errors = (model.decode(codes).float().cpu() - images).double().square().flatten(1).mean(1)
+        energies = model.energy(images.to(device_of(model))).tolist() if options.energy else [None] * len(rows)
         codes = codes.cpu() if isinstance(model, QuantizedAutoencoder) else codes.float().cpu()
-        return [Code(code, error) for code, error in zip(codes, errors.tolist(), strict=True)]
+        return [Code(*answer) for answer in zip(codes, errors.tolist(), energies, strict=True)]
 
-    def values(self, answers: list[Code]) -> Tensor:
-        """Return the codes (images, code), or integers (images, rows, columns) if they are quantized."""
-        return torch.stack([answer.code for answer in answers])
+    def values(self, answers: list[Code]) -> Tensor | list[float]:
+        """Return the codes (images, code), integers (images, rows, columns) if they are quantized; or the energies."""
+        energies = [answer.energy for answer in answers if answer.energy is not None]
+        return energies or torch.stack([answer.code for answer in answers])
 
     def lines(self, answer: Code) -> list[str]:
-        """Return the numbers of a code in one line."""
+        """Return the energy, or the numbers of a code in one line."""
+        if answer.energy is not None:
+            return [f"{answer.energy:.6g}"]
         code, is_quantized = answer.code.flatten(), not answer.code.is_floating_point()
         return [" ".join(str(number) if is_quantized else f"{number:.4g}" for number in code.tolist())]
 
     def json(self, answer: Code) -> dict[str, Any]:
-        """Return the code and the error."""
-        return {"code": answer.code.tolist(), "error": answer.error}
+        """Return the code and the error; and the energy, if it was asked for."""
+        energy = {} if answer.energy is None else {"energy": answer.energy}
+        return {"code": answer.code.tolist(), "error": answer.error} | energy
 
     def plot_answer(self, inference: ActiveModel, row: NDArray[np.uint8], out: Path, *, overwrite: bool) -> None:
         """Plot an image beside its reconstruction. Raises UserError as `regard.look.figures.results`."""

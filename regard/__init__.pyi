@@ -40,6 +40,7 @@ from regard.attention.scores import ScaledDot as ScaledDot
 from regard.attention.scores import Score as Score
 from regard.attention.scores import SoftCap as SoftCap
 from regard.data.batches import Batch as Batch
+from regard.layers.attention import Attention as Attention
 from regard.layers.feedforward import FeedForward as FeedForward
 from regard.layers.feedforward import GatedFeedForward as GatedFeedForward
 from regard.layers.multihead import MultiHead as MultiHead

@@ -1,7 +1,7 @@
 """Multi-head attention: several reads in parallel, each with its own projections.
 
     head_h(X', X) = attend(W_q^h X', (W_k^g X, W_v^g X))            h = 1 .. l;  g = h, unless heads share keys
-    out           = W_o [head_1; ...; head_l]
+    out           = W_o [head_1; ...; head_l]                       or the heads alone, [head_1; ...; head_l]
 
 X' are the queries, X the memory. X' = X is self-attention, with a causal mask the decoder's masked self-attention;
 another X is cross-attention. The projections of all heads are stacked in one matrix.
@@ -13,12 +13,15 @@ one.
 Rotary positional encodings rotate queries and keys behind their projections. The position of an item is read off the
 memory: keys are at 0, 1, ... in the order in which they were added, and the last query is at the last key.
 
+`Attention` (regard.layers.attention) is the layer of one head without W_o.
+
 Source: lectures, C.1, C.2, C.5 to C.8; vaswani2017, section 3.2.2; grouped queries ainslie2023,
 multi-query shazeer2019; rotary su2024.
 """
 
 from typing import TypeVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -26,7 +29,7 @@ from regard.attention.biases import Bias
 from regard.attention.choices import Choice
 from regard.attention.masks import Mask
 from regard.attention.memory import KeyValueCache, Memory
-from regard.attention.scores import Score
+from regard.attention.scores import ScaledDot, Score
 from regard.layers.forms import AttentionForm, LinearForm, ReadForm, RotaryForm, form_of
 from regard.layers.linear import Linear, fused_linear
 from regard.layers.positions.base import PositionalEncoding
@@ -36,18 +39,21 @@ Past = TypeVar("Past", bound=KeyValueCache)
 
 
 class MultiHead(nn.Module):
-    """Multi-head attention with l heads of sizes head_dim (queries, keys) and head_value_dim (values).
+    """Multi-head attention with l heads of sizes head_dim (queries), head_key_dim (keys) and head_value_dim (values).
 
     Sizes are independent: query_dim of X', source_dim of X (default: query_dim), value_dim of the items that values are
-    projected from (default: source_dim), head_dim (default: query_dim / l, rounded up), head_value_dim (default:
-    head_dim), output_dim (default: query_dim); key_heads (default: l) divides l.
+    projected from (default: source_dim), head_dim (default: query_dim / l, rounded up), head_key_dim and head_value_dim
+    (default: head_dim), output_dim (default: query_dim); key_heads (default: l) divides l. Only some scores compare
+    queries and keys of unequal sizes, as General, Additive and Concat do, with num_heads=l for parameters per head.
     score (default: ScaledDot), choose, bias, kernel and role are those of `Read`. For additive attention use
     BareAdditive(head_dim, num_heads=l): W_q^h and W_k^h are its projections already, and each head has a vector v.
     positions: rotates queries and keys, in self-attention.
-    Parameters: query (l head_dim, query_dim), key (key_heads head_dim, source_dim), value (key_heads head_value_dim,
-    value_dim), output (output_dim, l head_value_dim), each with a bias unless projection_bias=False.
-    Raises: ValueError if a size is below 1, key_heads does not divide l, score has another number of heads or is not
-            invariant to rotations with `positions`, or `positions` does not rotate.
+    output_projection: False leaves out W_o; the output is then l head_value_dim wide.
+    Parameters: query (l head_dim, query_dim), key (key_heads head_key_dim, source_dim), value (key_heads
+    head_value_dim, value_dim), output (output_dim, l head_value_dim), each with a bias unless projection_bias=False.
+    Raises: ValueError if a size is below 1, key_heads does not divide l, score has another number of heads, needs
+            equal sizes where they differ, or is not invariant to rotations with `positions`, `positions` does not
+            rotate, or output_dim is not l head_value_dim without output projection.
     """
 
     def __init__(
@@ -59,6 +65,7 @@ class MultiHead(nn.Module):
         source_dim: int | None = None,
         value_dim: int | None = None,
         head_dim: int | None = None,
+        head_key_dim: int | None = None,
         head_value_dim: int | None = None,
         output_dim: int | None = None,
         score: Score | None = None,
@@ -67,6 +74,7 @@ class MultiHead(nn.Module):
         positions: PositionalEncoding | None = None,
         kernel: str = "auto",
         projection_bias: bool = True,
+        output_projection: bool = True,
         role: Role | None = None,
     ):
         super().__init__()
@@ -81,18 +89,33 @@ class MultiHead(nn.Module):
         source_dim = query_dim if source_dim is None else source_dim
         value_dim = source_dim if value_dim is None else value_dim
         head_dim = -(-query_dim // num_heads) if head_dim is None else head_dim
+        head_key_dim = head_dim if head_key_dim is None else head_key_dim
         head_value_dim = head_dim if head_value_dim is None else head_value_dim
-        output_dim = query_dim if output_dim is None else output_dim
+        heads_dim = num_heads * head_value_dim
+        if output_dim is None:
+            output_dim = query_dim if output_projection else heads_dim
         sizes = {"query_dim": query_dim, "source_dim": source_dim, "value_dim": value_dim, "head_dim": head_dim}
-        for name, size in (sizes | {"head_value_dim": head_value_dim, "output_dim": output_dim}).items():
+        sizes |= {"head_key_dim": head_key_dim, "head_value_dim": head_value_dim, "output_dim": output_dim}
+        for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"{name} must be at least 1, got {size}")
+        if head_key_dim != head_dim and (score is None or score.needs_equal_sizes):
+            raise ValueError(
+                f"head_key_dim must be head_dim={head_dim} with the score {_name(score)}, got {head_key_dim}; "
+                "General, Additive and Concat compare queries and keys of unequal sizes"
+            )
+        if not output_projection and output_dim != heads_dim:
+            raise ValueError(
+                f"output_dim must be num_heads * head_value_dim = {num_heads} * {head_value_dim} = {heads_dim} without "
+                f"output projection, got {output_dim}"
+            )
         self.num_heads = num_heads
         self.key_heads = key_heads
         self.query = Linear(query_dim, num_heads * head_dim, bias=projection_bias)
-        self.key = Linear(source_dim, key_heads * head_dim, bias=projection_bias)
+        self.key = Linear(source_dim, key_heads * head_key_dim, bias=projection_bias)
         self.value = Linear(value_dim, key_heads * head_value_dim, bias=projection_bias)
-        self.output = Linear(num_heads * head_value_dim, output_dim, bias=projection_bias)
+        output = Linear(heads_dim, output_dim, bias=projection_bias) if output_projection else nn.Identity()
+        self.output: nn.Module = output
         self.read = Read(score, choose=choose, bias=bias, kernel=kernel, role=role)
         self.positions = positions
 
@@ -120,17 +143,19 @@ class MultiHead(nn.Module):
     def forward(
         self,
         query: Float[Tensor, "batch query query_dim"],
-        memory: KeyValueCache | None = None,
+        memory: KeyValueCache | Float[Tensor, "batch source source_dim"] | None = None,
         *,
         mask: Mask | None = None,
         memory_mask: Mask | None = None,
     ) -> Float[Tensor, "batch query output_dim"]:
         """Return the output of every query.
 
-        memory: keys and values, as `memory` or `extend` returned them; None: those of the queries themselves
-                (self-attention), `memory(query, memory_mask)`, with the three projections fused.
-        Raises: ValueError if both memory and memory_mask are given.
+        memory: keys and values, as `memory` or `extend` returned them; a tensor X: `memory(X, memory_mask)`; None:
+                `memory(query, memory_mask)` (self-attention), with the three projections fused.
+        Raises: ValueError if memory_mask is given with keys and values.
         """
+        if isinstance(memory, Tensor):
+            memory, memory_mask = self.memory(memory, memory_mask), None
         if memory is not None:
             if memory_mask is not None:
                 raise ValueError("memory_mask must be None if memory is given, which has a mask of its own")
@@ -140,12 +165,17 @@ class MultiHead(nn.Module):
 
     def form(self) -> AttentionForm:
         """Return the form of this module (regard.layers.forms)."""
-        query = form_of(self.query, LinearForm)
+        query, value = form_of(self.query, LinearForm), form_of(self.value, LinearForm)
+        if type(self.output) is nn.Identity:  # the matrix that leaves the heads as they are
+            size = len(value.weight) // self.key_heads * self.num_heads
+            output = LinearForm(torch.eye(size, dtype=value.weight.dtype, device=value.weight.device), None)
+        else:
+            output = form_of(self.output, LinearForm)
         return AttentionForm(
             query=query,
             key=form_of(self.key, LinearForm),
-            value=form_of(self.value, LinearForm),
-            output=form_of(self.output, LinearForm),
+            value=value,
+            output=output,
             num_heads=self.num_heads,
             key_heads=self.key_heads,
             read=form_of(self.read, ReadForm, len(query.weight) // self.num_heads),
@@ -179,6 +209,10 @@ def _check_heads(num_heads: int, key_heads: int | None, score: Score | None) -> 
         raise ValueError(f"key_heads must divide num_heads={num_heads}, got {key_heads}")
     if score is not None and score.num_heads not in (None, num_heads):
         raise ValueError(f"score must have num_heads={num_heads}, got {score}")
+
+
+def _name(score: Score | None) -> str:
+    return ScaledDot.__name__ if score is None else type(score).__name__
 
 
 def _check_positions(positions: PositionalEncoding, score: Score | None) -> None:

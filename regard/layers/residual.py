@@ -2,13 +2,14 @@
 
     post:  norm(x + dropout(f(x)))         the paper's order
     pre:   x + dropout(f(norm(x)))         easier to train when deep; a final norm follows the stack
+    none:  dropout(f(x))                   neither: a plain stack of layers
 
 The norm is LayerNorm (mean 0 and variance 1 over the last axis, then scale and shift) or another one.
 
 In training on a CPU, dropout, sum and LayerNorm are fused into one pass, and so are their gradients; the sum is not
 stored.
 
-Source: lectures, D.5; vaswani2017, section 3.1; pre: xiong2020.
+Source: lectures, D.5 (post), C.11 (none); vaswani2017, section 3.1; pre: xiong2020.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.compat.torch import runs_original_forward
 from regard.layers.dropout import Dropout
-from regard.layers.forms import AddNormForm, NormForm, form_of
+from regard.layers.forms import AddNormForm, NoFormError, NormForm, form_of
 from regard.ops.dropout import add_dropout, add_dropout_norm
 
 
@@ -26,17 +27,17 @@ class Residual(nn.Module):
     """Add & norm around a function.
 
     norm: returns the norm of items of a given size: nn.LayerNorm, RMSNorm, or another one.
-    Raises: ValueError if order is not post or pre.
+    Raises: ValueError if order is not post, pre or none.
     """
 
     def __init__(
         self, dim: int, *, norm: Callable[[int], nn.Module] = nn.LayerNorm, order: str = "post", dropout: float = 0.0
     ):
         super().__init__()
-        if order not in ("post", "pre"):
-            raise ValueError(f"order must be post or pre, got {order!r}")
+        if order not in ("post", "pre", "none"):
+            raise ValueError(f"order must be post, pre or none, got {order!r}")
         self.order = order
-        self.norm = norm(dim)
+        self.norm = nn.Identity() if order == "none" else norm(dim)
         self.dropout = Dropout(dropout)
 
     def forward(
@@ -45,10 +46,17 @@ class Residual(nn.Module):
         """Return the items after add & norm around `part`."""
         if self.order == "pre":
             return self._add(items, part(self.norm(items)))
+        if self.order == "none":
+            return self.dropout(part(items))
         return self._add_norm(items, part(items))
 
     def form(self) -> AddNormForm:
-        """Return the form of this module in evaluation (regard.layers.forms)."""
+        """Return the form of this module in evaluation (regard.layers.forms).
+
+        Raises: NoFormError without residual connection and norm.
+        """
+        if self.order == "none":
+            raise NoFormError(self, "has order none, and only torch runs stacks without add & norm")
         return AddNormForm(self.order, form_of(self.norm, NormForm))
 
     def _add(self, items: Tensor, output: Tensor) -> Tensor:

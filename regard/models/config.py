@@ -106,15 +106,18 @@ SCORES = {
     "dot": f"{_SCORES}.dot:Dot",
     "cosine": f"{_SCORES}.cosine:Cosine",
     "additive": f"{_SCORES}.additive:BareAdditive",
+    "concat": f"{_SCORES}.additive:Concat",
+    "general": f"{_SCORES}.dot:General",
 }
 """Class of each score by name. A new score is one more line; its method `create` gives it its sizes."""
 STATE_SCORES = SCORES | {
     "additive": f"{_SCORES}.additive:Additive",
-    "concat": f"{_SCORES}.additive:Concat",
-    "general": f"{_SCORES}.dot:General",
     "location": f"{_SCORES}.location:Location",
 }
 """Class of each score of the states of a recurrent core, which no heads have projected."""
+
+MAPLESS_SCORES = "scaled-dot", "dot", "cosine"
+"""Scores that compare queries and keys as they are, which must be of equal size."""
 
 if TYPE_CHECKING:  # a type checker cannot read the tables
     ScoreName = StateScoreName = str
@@ -139,8 +142,13 @@ class TransformerConfig:
     """Heads of each multi-head attention."""
     head_dim: Width | None = None
     """Size of each head's queries and keys; width / heads, rounded up, if not given."""
+    head_key_dim: Width | None = None
+    """Size of each head's keys, if it is not that of the queries; for scores general, additive and concat."""
     head_value_dim: Width | None = None
     """Size of each head's values; head_dim if not given."""
+    output_projection: bool = True
+    """W_o of each multi-head attention, which maps the outputs of the heads to width. Without it
+    heads * head_value_dim must be the width."""
     feedforward: Annotated[int, Range(1, 1_048_576)] = 256
     """Hidden size of the position-wise feed-forward network."""
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
@@ -150,9 +158,9 @@ class TransformerConfig:
     (shazeer2020)"""
     norm: Literal["layer", "rms"] = "layer"
     """LayerNorm, or RMSNorm, which only divides by the root of the mean square. (zhang2019)"""
-    norm_order: Literal["pre", "post"] = "pre"
+    norm_order: Literal["pre", "post", "none"] = "pre"
     """post: norm(x + f(x)), as in the paper; pre: x + f(norm(x)), which allows higher learning rates and trains where
-    post fails to learn to use the source."""
+    post fails to learn to use the source; none: f(x), without residual connections and norms."""
     norm_eps: Annotated[float, Range(1e-12, 1)] = 1e-5
     """Number added to the variance, or the mean square, in norms."""
     bias: bool = True
@@ -166,7 +174,10 @@ class TransformerConfig:
     key-value cache and faster decoding. As many as heads if not given; 1 is multi-query attention."""
     score: ScoreName = "scaled-dot"
     """Attention score: inner product divided by the root of the head's size, inner product, cosine (times a learned
-    factor per head), or v . tanh(q + k) with a v per head."""
+    factor per head), additive: v . tanh(q + k), or v . tanh(W_q q + W_k k) with score_hidden or head_key_dim, concat:
+    v . tanh(W [q; k]), or general: (W_q q) . (W_k k). Each head has a v and maps of its own."""
+    score_hidden: Width | None = None
+    """Size to which each head's score maps queries and keys (general, additive, concat); head_dim if not given."""
     soft_cap: Annotated[float, Range(1e-3, 1e6)] | None = None
     """Scores s become c tanh(s / c), bounded by c; not capped if not given."""
     inducing_points: Width | None = None
@@ -186,9 +197,21 @@ class TransformerConfig:
             raise ValueError(f"positions must not be alibi, relative or rotary with inducing_points, got {name}")
         if self.key_heads is not None and self.heads % self.key_heads:
             raise ValueError(f"key_heads must divide heads={self.heads}, got {self.key_heads}")
+        self._check_score()
+        if self.norm_order == "none" and (self.norm, self.norm_eps) != ("layer", 1e-5):
+            raise ValueError(
+                "norm and norm_eps must not be given with norm_order none, which has no norms, got "
+                f"{self.norm} and {self.norm_eps}"
+            )
+        value_size = self.query_size if self.head_value_dim is None else self.head_value_dim
+        if not self.output_projection and self.heads * value_size != self.width:
+            raise ValueError(
+                "output_projection must be true unless heads * head_value_dim (default: head_dim) is "
+                f"width={self.width}, got false with {self.heads} * {value_size} = {self.heads * value_size}"
+            )
         if isinstance(self.positions, RotaryConfig):
-            if self.score == "additive":
-                raise ValueError("score must be scaled-dot, dot or cosine with rotary positions, got additive")
+            if self.score in ("additive", "concat", "general"):
+                raise ValueError(f"score must be scaled-dot, dot or cosine with rotary positions, got {self.score}")
             dim, size = self.positions.dim, self.query_size
             if size % 2 if dim is None else dim > size:
                 rule = "be even" if dim is None else f"be at least positions.dim={dim}"
@@ -196,8 +219,27 @@ class TransformerConfig:
 
     @property
     def query_size(self) -> int:
-        """Size of each head's queries and keys."""
+        """Size of each head's queries, and of its keys unless head_key_dim is given."""
         return -(-self.width // self.heads) if self.head_dim is None else self.head_dim
+
+    def _check_score(self) -> None:
+        size, score = self.query_size, self.score
+        if score in MAPLESS_SCORES:
+            if self.head_key_dim not in (None, size):
+                raise ValueError(
+                    f"head_key_dim must be head_dim={size} with score {score}, got {self.head_key_dim}; "
+                    "general, additive and concat compare queries and keys of unequal sizes"
+                )
+            if self.score_hidden is not None:
+                raise ValueError(
+                    f"score_hidden must not be given with score {score}, got {self.score_hidden}; "
+                    "general, additive and concat have a hidden size"
+                )
+        if score == "concat" and self.key_heads not in (None, self.heads):
+            raise ValueError(
+                f"key_heads must be heads={self.heads} with score concat, whose one matrix per head maps its keys, got "
+                f"{self.key_heads}; additive shares keys"
+            )
 
 
 @settings
@@ -223,6 +265,9 @@ class RecurrentConfig:
     encoder's final state."""
     attention_hidden: Width = 128
     """Hidden size of the additive and concat scores, and rank of the general one."""
+    value_map: Width | None = None
+    """Size of the values v = W_V h, by a linear map of the encoder's states h; the values are the states if not given.
+    (lectures, B.8)"""
     kernel: str = "auto"
     """Kernel of every read: auto, or one by name, such as reference, or sdpa (for inner products)."""
     max_positions: Length = 1024
@@ -231,6 +276,7 @@ class RecurrentConfig:
     def __post_init__(self) -> None:
         if self.hidden % self.directions:
             raise ValueError(f"hidden must be divisible by directions={self.directions}, got {self.hidden}")
+        _check_value_map(self.attention, self.value_map)
 
 
 @settings
@@ -239,9 +285,9 @@ class SelfAttentiveConfig:
 
     name: ClassVar[str] = "self-attentive"
 
-    cell: Literal["rnn", "lstm"] = "lstm"
-    """rnn: h = tanh(A [x; c] + b), then h reads the past, itself included, for the next c; lstm: x reads the past, and
-    the result replaces the previous state in the gates (LSTM-Network)."""
+    cell: Literal["rnn", "gru", "lstm"] = "lstm"
+    """rnn: h = tanh(A [x; c] + b), then h reads the past, itself included, for the next c; gru: the same with gates
+    (ours); lstm: x reads the past, and the result replaces the previous state in the gates (LSTM-Network)."""
     form: Literal["paper", "released"] = "paper"
     """Query of the past (lstm): x and the last result, as in the paper, or x alone, as in the released code."""
     layers: Layers = 1
@@ -254,10 +300,11 @@ class SelfAttentiveConfig:
     """Size of the embeddings and of the input of the output layer."""
     hidden: Width = 256
     """Size of the decoder's state, and of the encoder's (both directions together)."""
-    self_attention: Literal["additive", "scaled-dot"] = "additive"
-    """Score of a past state: v . tanh(q + k), as in the paper, or q . k divided by the root of their size."""
+    self_attention: Literal["additive", "concat", "general", "dot", "scaled-dot"] = "additive"
+    """Score of a past state h for a query q: additive: v . tanh(W_k h + W_q q), as in the paper; concat:
+    v . tanh(W [h; q]); general: (W_k h) . (W_q q); scaled-dot: that divided by the root of the size; dot: h . q."""
     self_attention_hidden: Width = 128
-    """Size of q and k in each layer's read of its past."""
+    """Size to which past states and queries are mapped in each layer (not with dot, which maps no states)."""
     self_attention_recency: Literal["none", "learned"] = "none"
     """learned: adds a learned bias by the distance in steps, initialized such that almost only the last state is read,
     as in a plain recurrent network (ours, in no paper); none: no bias, as in the paper."""
@@ -266,6 +313,9 @@ class SelfAttentiveConfig:
     encoder's final state."""
     attention_hidden: Width = 128
     """Hidden size of the additive and concat scores of the encoder's states, and rank of the general one."""
+    value_map: Width | None = None
+    """Size of the values v = W_V h, by a linear map of the encoder's states h; the values are the states if not given.
+    (lectures, B.8)"""
     kernel: str = "auto"
     """Kernel of every read: auto, or one by name, such as reference or additive (for additive scores)."""
     max_positions: Length = 1024
@@ -274,8 +324,19 @@ class SelfAttentiveConfig:
     def __post_init__(self) -> None:
         if self.hidden % self.directions:
             raise ValueError(f"hidden must be divisible by directions={self.directions}, got {self.hidden}")
-        if self.cell == "rnn" and self.form != "paper":
-            raise ValueError(f"form must be paper for cell rnn, got {self.form}")
+        _check_value_map(self.attention, self.value_map)
+        if self.cell != "lstm" and self.form != "paper":
+            raise ValueError(f"form must be paper for cell {self.cell}, got {self.form}")
+        if self.self_attention == "dot" and self.self_attention_hidden != 128:
+            raise ValueError(
+                "self_attention_hidden must not be given with self_attention dot, which maps no states, got "
+                f"{self.self_attention_hidden}; general maps them"
+            )
+
+
+def _check_value_map(attention: str, value_map: int | None) -> None:
+    if attention == "none" and value_map is not None:
+        raise ValueError(f"value_map must not be given with attention none, which reads no values, got {value_map}")
 
 
 CoreConfig = TransformerConfig | RecurrentConfig | SelfAttentiveConfig

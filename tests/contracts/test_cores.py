@@ -39,6 +39,11 @@ FEATURES = {
     "capped": {"soft_cap": 0.5, "key_heads": 2},
     "capped-additive": {"soft_cap": 0.5, "score": "additive", "key_heads": 2},
     "points": {"inducing_points": 3},
+    "general": {"score": "general", "head_key_dim": 3, "key_heads": 2},
+    "additive-sizes": {"score": "additive", "head_key_dim": 7, "key_heads": 3, "score_hidden": 4},
+    "concat": {"score": "concat", "head_key_dim": 4, "positions": RelativeConfig(), "window": 3},
+    "heads-alone": {"width": 12, "output_projection": False, "key_heads": 2},
+    "not-residual": {"norm_order": "none", "positions": LearnedConfig()},
     "rotary": {"positions": RotaryConfig(), "head_dim": 6, "key_heads": 2},
     "rotary-partial": {"positions": RotaryConfig(dim=2, interleaved=True), "score": "cosine", "norm": "rms"},
     "rotary-window": {"positions": RotaryConfig(scaling="linear"), "head_dim": 6, "window": 3, "kernel": "sdpa"},
@@ -97,9 +102,17 @@ CONFIGS |= {
     for layers, directions, recency in ((1, 2, "none"), (2, 1, "learned"))
 }
 CONFIGS |= {
+    f"self-attentive-{cell}-{score}": SelfAttentiveConfig(
+        **RECURRENT, cell=cell, self_attention=score, **({} if score == "dot" else OWN)
+    )
+    for cell, score in (("gru", "additive"), ("rnn", "concat"), ("lstm", "concat"), ("gru", "general"), ("rnn", "dot"))
+}
+CONFIGS |= {
     "self-attentive-released": SelfAttentiveConfig(**RECURRENT, **OWN, form="released", kernel="reference"),
     "self-attentive-no-source": SelfAttentiveConfig(**RECURRENT, **OWN, attention="none", layers=2, decoder_layers=3),
-    "self-attentive-dot": SelfAttentiveConfig(**RECURRENT, **OWN, attention="dot", decoder_layers=2),
+    "self-attentive-source-dot": SelfAttentiveConfig(**RECURRENT, **OWN, attention="dot", decoder_layers=2),
+    "self-attentive-values": SelfAttentiveConfig(**RECURRENT, **OWN, cell="gru", value_map=4),
+    "recurrent-values": RecurrentConfig(**RECURRENT, attention="general", layers=2, value_map=13),
 }
 every_core = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 shapes_checked_elsewhere = pytest.mark.usefixtures("no_shape_checks")
@@ -145,7 +158,11 @@ def test_every_parameter_gets_a_gradient(config):
 
 def biases_that_cancel(model: Model, config) -> set[str]:
     """Return the names of the key biases that add the same number to all scores of a query: softmax ignores it."""
-    if not isinstance(config, TransformerConfig) or config.score not in ("scaled-dot", "dot") or config.soft_cap:
+    if (
+        not isinstance(config, TransformerConfig)
+        or config.score not in ("scaled-dot", "dot", "general")
+        or config.soft_cap
+    ):
         return set()
     # Rotated, the bias of keys in self-attention differs from position to position.
     part = ".cross.key.bias" if isinstance(config.positions, RotaryConfig) else ".key.bias"

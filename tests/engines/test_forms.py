@@ -56,14 +56,17 @@ def literals() -> Iterator[tuple[str, Any]]:
 
 OTHERS = {
     "layers": 1, "decoder_layers": 3, "width": 14, "heads": 4, "head_dim": 5, "head_value_dim": 3, "feedforward": 33,
-    "norm_eps": 1e-3, "kernel": "reference", "key_heads": 1, "soft_cap": 2.0, "inducing_points": 2, "window": 2,
+    "head_key_dim": 5, "score_hidden": 3, "norm_eps": 1e-3, "kernel": "reference", "key_heads": 1, "soft_cap": 2.0,
+    "inducing_points": 2, "window": 2,
 }  # fmt: skip
+NEEDS = {"head_key_dim": {"score": "general"}, "score_hidden": {"score": "additive"}}
+"""Settings without which others are refused."""
 SUPPORTED = {
     "compiled": {
         *(("activation", value) for value in ("relu", "gelu", "gelu-tanh", "silu")),
         *(("norm_order", value) for value in ("pre", "post")),
         *(("norm", value) for value in ("layer", "rms")),
-        *((name, value) for name in ("bias", "gated") for value in (True, False)),
+        *((name, value) for name in ("bias", "gated", "output_projection") for value in (True, False)),
         *(("positions", value()) for value in get_args(PositionsConfig)),
         *(("score", value) for value in ("scaled-dot", "dot")),
     },
@@ -71,7 +74,7 @@ SUPPORTED = {
         *(("activation", value) for value in ("relu", "gelu", "gelu-tanh", "silu")),
         *(("norm_order", value) for value in ("pre", "post")),
         *(("norm", value) for value in ("layer", "rms")),
-        *((name, value) for name in ("bias", "gated") for value in (True, False)),
+        *((name, value) for name in ("bias", "gated", "output_projection") for value in (True, False)),
         *(("positions", value()) for value in (SinusoidalConfig, LearnedConfig, NoPositionsConfig)),
         *(("score", value) for value in ("scaled-dot", "dot")),
     },
@@ -88,7 +91,7 @@ def test_each_setting_of_a_transformer_is_tested() -> None:
 @pytest.mark.parametrize(("field", "value"), [*literals(), *OTHERS.items()])
 @pytest.mark.parametrize("make", [encoder_decoder, language_model])
 def test_each_value_of_each_setting_gives_the_outputs_of_torch_or_is_refused(make, field, value, name) -> None:
-    reason = check(make(dataclasses.replace(SMALL, **{field: value})), name)
+    reason = check(make(dataclasses.replace(SMALL, **NEEDS.get(field, {}) | {field: value})), name)
     if make is encoder_decoder and field not in OTHERS:
         assert (reason is None) == ((field, value) in SUPPORTED[name])
 

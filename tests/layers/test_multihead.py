@@ -8,7 +8,7 @@ from regard.attention.attend import attend
 from regard.attention.biases import TensorBias
 from regard.attention.choices import Soft
 from regard.attention.masks import causal, padding
-from regard.attention.scores import Additive, BareAdditive, Cosine, Dot, General, Location, ScaledDot, SoftCap
+from regard.attention.scores import Additive, BareAdditive, Concat, Cosine, Dot, General, Location, ScaledDot, SoftCap
 from regard.layers.multihead import MultiHead
 from tests.helpers import close
 
@@ -121,6 +121,87 @@ def test_grouped_heads_are_full_ones_with_their_keys_repeated(score, key_heads):
     close(*shared)
 
 
+UNEQUAL = {
+    "general": lambda **heads: General(2, 3, 5, **heads),
+    "additive": lambda **heads: Additive(2, 3, 5, **heads),
+    "concat": lambda **heads: Concat(2, 3, 5, **heads),
+}
+
+
+def score_by_formula(score, query, keys, h, g):
+    """Return score(query, keys) of query head h and key head g, from its parameters; shared if there is one for all."""
+    parameters = {name: p if score.num_heads is None else p[g if len(p) == 3 and name == "key_weight" else h]
+                  for name, p in score.named_parameters()}  # fmt: skip
+    if isinstance(score, Concat):
+        pairs = torch.cat((query[:, :, None].expand(-1, -1, keys.shape[1], -1),
+                           keys[:, None].expand(-1, query.shape[1], -1, -1)), -1)  # fmt: skip
+        return torch.tanh(pairs @ parameters["weight"].t()) @ parameters["v"]
+    mapped, mapped_keys = query @ parameters["query_weight"].t(), keys @ parameters["key_weight"].t()
+    if isinstance(score, General):
+        return mapped @ mapped_keys.transpose(1, 2)
+    return torch.tanh(mapped[:, :, None] + mapped_keys[:, None]) @ parameters["v"]
+
+
+@pytest.mark.parametrize("by_head", [True, False], ids=["own maps", "shared maps"])
+@pytest.mark.parametrize("name", UNEQUAL)
+def test_heads_of_three_sizes_are_the_formula(name, by_head):
+    heads = {"num_heads": 6} if by_head else {}
+    key_heads = 6 if name == "concat" and by_head else 3
+    if by_head and name != "concat":
+        heads["key_heads"] = key_heads
+    module = make_odd_sizes(num_heads=6, key_heads=key_heads, head_key_dim=3, score=UNEQUAL[name](**heads).double())
+    assert (module.query.weight.shape, module.key.weight.shape) == ((12, 5), (3 * key_heads, 7))
+    queries, source, outputs = torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double(), []
+    for h in range(6):
+        g = h * key_heads // 6
+        query, keys, values = (
+            items @ part.weight[i * size : (i + 1) * size].t() + part.bias[i * size : (i + 1) * size]
+            for items, part, i, size in (
+                (queries, module.query, h, 2), (source, module.key, g, 3), (source, module.value, g, 4)
+            )
+        )  # fmt: skip
+        outputs.append(score_by_formula(module.read.score, query, keys, h, g).softmax(-1) @ values)
+    expected = torch.cat(outputs, -1) @ module.output.weight.t() + module.output.bias
+    close(module(queries, module.memory(source)), expected)
+
+
+@pytest.mark.parametrize("name", UNEQUAL)
+def test_growing_memory_of_unequal_sizes_equals_full_attention(name):
+    heads = make_odd_sizes(source_dim=5, head_key_dim=3, score=UNEQUAL[name](num_heads=3)).double()
+    items = torch.randn(2, 6, 5).double()
+    output, memory = heads(items, mask=causal()), heads.memory(items[:, :1])
+    for i in range(1, 6):
+        memory = heads.extend(memory, items[:, i : i + 1])
+        close(heads(items[:, i : i + 1], memory)[:, 0], output[:, i])
+
+
+@pytest.mark.parametrize("score", [None, Dot(), ScaledDot(), Cosine(), BareAdditive(2), SoftCap(Dot(), 3.0)], ids=str)
+def test_scores_of_equal_sizes_refuse_others(score):
+    name = "ScaledDot" if score is None else type(score).__name__
+    with pytest.raises(ValueError, match=f"head_key_dim must be head_dim=2 with the score {name}, got 3; General, Add"):
+        make_odd_sizes(head_key_dim=3, score=score)
+
+
+def test_without_output_projection_the_heads_are_concatenated():
+    module = make_odd_sizes(output_projection=False, output_dim=None, projection_bias=False)
+    assert [name for name, _ in module.named_parameters()] == ["query.weight", "key.weight", "value.weight"]
+    queries, source = torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double()
+    heads = []
+    for h in range(3):
+        query, keys = (x @ p.weight[2 * h : 2 * h + 2].t() for x, p in ((queries, module.query), (source, module.key)))
+        weights = (query @ keys.transpose(1, 2) / 2**0.5).softmax(-1)
+        heads.append(weights @ (source @ module.value.weight[4 * h : 4 * h + 4].t()))
+    close(module(queries, source), torch.cat(heads, -1))  # (2, 3, l p_v)
+    with pytest.raises(ValueError, match=r"output_dim must be num_heads \* head_value_dim = 3 \* 4 = 12 .*, got 13"):
+        make_odd_sizes(output_projection=False)
+
+
+def test_source_is_projected_to_a_memory_with_its_mask():
+    module, queries, source = make_odd_sizes(), torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double()
+    mask = padding([11, 4])
+    assert torch.equal(module(queries, source, memory_mask=mask), module(queries, module.memory(source, mask)))
+
+
 def test_multi_query_memory_is_as_small_as_one_head():
     heads = MultiHead(12, num_heads=4, key_heads=1)
     assert (heads.key.weight.shape, heads.value.weight.shape) == ((3, 12), (3, 12))
@@ -165,7 +246,7 @@ def test_multihead_rejects_invalid_heads():
 
 
 def test_multihead_rejects_sizes_below_one():
-    for name in ("source_dim", "value_dim", "head_dim", "head_value_dim", "output_dim"):
+    for name in ("source_dim", "value_dim", "head_dim", "head_key_dim", "head_value_dim", "output_dim"):
         with pytest.raises(ValueError, match=f"^{name} must be at least 1, got 0"):
             make_odd_sizes(**{name: 0})
 

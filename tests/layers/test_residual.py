@@ -39,7 +39,7 @@ def test_dropout_applies_only_to_the_sublayer(order):
 
 
 def test_residual_raises_for_an_unknown_order():
-    with pytest.raises(ValueError, match="order must be post or pre, got 'both'"):
+    with pytest.raises(ValueError, match="order must be post, pre or none, got 'both'"):
         Residual(7, order="both")
 
 
@@ -167,3 +167,11 @@ def test_gradients_of_the_bfloat16_copy_and_gradients_of_gradients():
     expected = first(lambda out: (out * 1).bfloat16(), again=False)
     for again in (False, True):
         torch.testing.assert_close(first(get_bfloat16, again=again), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_none_is_the_sublayer_alone():
+    residual, items = Residual(7, order="none"), torch.randn(2, 3, 7)
+    assert torch.equal(residual(items, torch.sin), items.sin())
+    assert list(residual.parameters()) == []
+    dropped = Residual(7, order="none", dropout=0.999)(items, torch.ones_like)
+    assert (dropped == 0).float().mean() > 0.9

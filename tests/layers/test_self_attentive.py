@@ -8,21 +8,22 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.layers.read import Role
-from regard.layers.recurrent.cells import CELLS
+from regard.layers.recurrent.cells import CELLS, Cell
 from regard.layers.recurrent.self_attentive import INITIAL_RECENCY_BIAS, Past, SelfAttentiveCell
 from regard.layers.recurrent.self_attentive_encoder import SelfAttentiveEncoder
 from regard.look.hooks import record_weights
 from tests.helpers import close
 
 INPUT, HIDDEN, SIZE, STEPS, ROWS = 3, 2, 5, 4, 2
-every_cell = pytest.mark.parametrize("cell", ["rnn", "lstm"])
+every_cell = pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
 every_recency = pytest.mark.parametrize("recency", ["none", "learned"])
-every_score = pytest.mark.parametrize("score", ["additive", "scaled-dot"])
+every_score = pytest.mark.parametrize("score", ["additive", "concat", "general", "scaled-dot", "dot"])
 
 
 def make_cell(cell: str, **options) -> SelfAttentiveCell:
     torch.manual_seed(2)
-    built = SelfAttentiveCell(INPUT, HIDDEN, SIZE, cell=cell, **options).double()
+    size = HIDDEN if options.get("score") == "dot" else SIZE
+    built = SelfAttentiveCell(INPUT, HIDDEN, size, cell=cell, **options).double()
     for parameter in built.parameters():  # biases too
         nn.init.normal_(parameter, std=0.7)
     return built
@@ -44,19 +45,23 @@ def add(*vectors: list[float]) -> list[float]:
     return [math.fsum(numbers) for numbers in zip(*vectors, strict=True)]
 
 
-def align(cell: SelfAttentiveCell, key: list[float], query: list[float]) -> float:
-    if hasattr(cell.read.score, "v"):
-        return dot(cell.read.score.v.tolist(), [math.tanh(number) for number in add(key, query)])
-    return dot(key, query) / math.sqrt(SIZE)
+def align(cell: SelfAttentiveCell, score: str, state: list[float], query: list[float]) -> float:
+    """Return align(h, q), where q is h_t (rnn, gru), or x_t, or [x_t; h~_{t-1}] (lstm)."""
+    maps = [weight for weight in (cell.query_weight, cell.feedback_weight) if weight is not None]
+    if score == "dot":
+        return dot(state, matvec(torch.cat(maps, 1), query) if maps else query)
+    both = matvec(torch.cat((cell.key_weight, *maps), 1), state + query)  # W [h; q]
+    if score in ("additive", "concat"):
+        return dot(cell.read.score.v.tolist(), [math.tanh(number) for number in both])
+    key, mapped = matvec(cell.key_weight, state), matvec(torch.cat(maps, 1), query)
+    return dot(key, mapped) / {"general": 1, "scaled-dot": math.sqrt(SIZE)}[score]
 
 
-def read(cell: SelfAttentiveCell, query: list[float], states: list[list[float]], parts: list[list[float]]):
+def read(cell: SelfAttentiveCell, score: str, query: list[float], states: list[list[float]], parts: list[list[float]]):
     """Return the weights of the states h_i for a query, and the weighted sums of the parts (h_i or c_i)."""
     by_distance = cell.read.bias.table.tolist() if cell.read.bias else [0.0] * STEPS  # one bias per distance
     biases = by_distance[: len(states)][::-1]  # the last state is 0 states ago
-    scores = [
-        math.exp(align(cell, matvec(cell.key_weight, h), query) + bias) for h, bias in zip(states, biases, strict=True)
-    ]
+    scores = [math.exp(align(cell, score, h, query) + bias) for h, bias in zip(states, biases, strict=True)]
     weights = [score / math.fsum(scores) for score in scores]
     return weights, [dot(weights, [part[k] for part in parts]) for k in range(HIDDEN)]
 
@@ -65,15 +70,28 @@ def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
+def plain_step(name: str, plain: Cell, x: list[float], before: list[float]) -> list[float]:
+    """Return the next state of an rnn or gru after `before`."""
+    inner = add(matvec(plain.input_weight, x), plain.bias.tolist())
+    state = matvec(plain.state_weight, before)
+    if name == "rnn":
+        return [math.tanh(number) for number in add(inner, state)]
+    r, z, n = (slice(k * HIDDEN, (k + 1) * HIDDEN) for k in range(3))
+    reset, update = ([sigmoid(number) for number in add(inner[gate], state[gate])] for gate in (r, z))
+    past = [gate * number for gate, number in zip(reset, add(state[n], plain.state_bias.tolist()), strict=True)]
+    candidate = [math.tanh(number) for number in add(inner[n], past)]
+    return [(1 - u) * new + u * old for u, new, old in zip(update, candidate, before, strict=True)]
+
+
 @every_score
 @every_recency
-def test_rnn_is_the_lectures_formula(score, recency):
-    cell, items = make_cell("rnn", score=score, recency=recency), make_items(1)
-    plain, h, c, weights = cell.cell, [], [0.0] * HIDDEN, []
+@pytest.mark.parametrize("name", ["rnn", "gru"])
+def test_rnn_and_gru_are_the_lectures_formula(name, score, recency):
+    cell, items = make_cell(name, score=score, recency=recency), make_items(1)
+    h, c, weights = [], [0.0] * HIDDEN, []  # c_0 = h_0 = 0
     for x in items[0].tolist():
-        inner = add(matvec(plain.input_weight, x), matvec(plain.state_weight, c), plain.bias.tolist())
-        h.append([math.tanh(number) for number in inner])
-        read_weights, c = read(cell, matvec(cell.query_weight, h[-1]), h, h)
+        h.append(plain_step(name, cell.cell, x, c))
+        read_weights, c = read(cell, score, h[-1], h, h)
         weights.append(read_weights)
     past = cell.begin(1)
     with record_weights(cell) as maps:
@@ -95,12 +113,10 @@ def test_lstm_is_the_papers_formula(score, feeds_back, recency):
     plain, h, c, weights = cell.cell, [], [], []
     adaptive = memory = [0.0] * HIDDEN
     for x in items[0].tolist():
-        query = matvec(cell.query_weight, x)
-        if feeds_back:
-            query = add(query, matvec(cell.feedback_weight, adaptive))
+        query = x + adaptive if feeds_back else x
         if h:
-            read_weights, adaptive = read(cell, query, h, h)
-            _, memory = read(cell, query, h, c)
+            read_weights, adaptive = read(cell, score, query, h, h)
+            _, memory = read(cell, score, query, h, c)
             weights.append(read_weights)
         inner = add(matvec(plain.input_weight, x), matvec(plain.state_weight, adaptive), plain.bias.tolist())
         i, f, g, o = (inner[k * HIDDEN : (k + 1) * HIDDEN] for k in range(4))
@@ -137,7 +153,7 @@ def test_reading_only_the_last_state_equals_a_plain_cell(cell):
     for projected in items.unbind(1):
         state = plain(plain.project(projected), state)
         alone = past if past.memory is None else _keep_last_state(past)
-        if cell == "rnn":  # which reads after its step
+        if cell != "lstm":  # which reads after its step
             alone = alone._replace(read=past.output)
         past = ours(ours.project(projected), alone)
         close(past.output, state[0])
@@ -153,7 +169,8 @@ def _keep_last_state(past: Past) -> Past:
 @every_score
 def test_untrained_cell_with_recency_is_nearly_a_plain_cell(cell, score):
     torch.manual_seed(5)
-    ours = SelfAttentiveCell(INPUT, HIDDEN, SIZE, cell=cell, score=score, recency="learned").double()
+    size = HIDDEN if score == "dot" else SIZE
+    ours = SelfAttentiveCell(INPUT, HIDDEN, size, cell=cell, score=score, recency="learned").double()
     table, items = ours.read.bias.table, make_items()
     with record_weights(ours) as maps:
         fresh = ours.run(items)[0]
@@ -184,12 +201,12 @@ def test_keys_are_projected_once_per_state(cell, score):
         past = ours(projected, past)
         assert past.memory.size == step
     states = past.memory.values[..., :HIDDEN]
-    close(past.memory.keys, states @ ours.key_weight.t())
+    close(past.memory.keys, states if score == "dot" else states @ ours.key_weight.t())
     assert past.memory.mapped_by is ours.read.score
 
 
 @every_cell
-@every_score
+@pytest.mark.parametrize("score", ["additive", "dot"])
 @every_recency
 def test_gradients_are_those_of_differences(cell, score, recency):
     ours = make_cell(cell, score=score, recency=recency)
@@ -226,8 +243,9 @@ def test_first_step_reads_only_the_initial_state(cell):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"cell": "gru"}, r"cell must be one of rnn, lstm, got 'gru'"),
-        ({"score": "cosine"}, r"score must be one of additive, scaled-dot, got 'cosine'"),
+        ({"cell": "tree"}, r"cell must be one of rnn, gru, lstm, got 'tree'"),
+        ({"score": "cosine"}, r"score must be one of additive, concat, general, dot, scaled-dot, got 'cosine'"),
+        ({"score": "dot"}, f"size must be hidden={HIDDEN} with score dot, which maps no states, got {SIZE}"),
         ({"recency": "fixed"}, r"recency must be one of none, learned, got 'fixed'"),
     ],
 )
@@ -236,10 +254,24 @@ def test_unknown_settings_raise(change, message):
         SelfAttentiveCell(INPUT, HIDDEN, SIZE, **{"cell": "lstm"} | change)
 
 
-@pytest.mark.parametrize("score", ["additive", "scaled-dot"])
+@every_score
 def test_size_below_one_raises(score):
     with pytest.raises(ValueError, match="at least 1, got 0"):
         SelfAttentiveCell(INPUT, HIDDEN, 0, cell="lstm", score=score)
+
+
+@every_cell
+def test_concat_has_one_matrix_and_is_additive_with_it(cell):
+    concat, additive, items = make_cell(cell, score="concat"), make_cell(cell), make_items()
+    additive.load_state_dict(concat.state_dict())
+    for first, other in zip(concat.run(items), additive.run(items), strict=True):
+        assert torch.equal(first, other)
+    torch.manual_seed(4)
+    fresh = SelfAttentiveCell(40, 30, 20, cell=cell, score="concat")
+    weights = [w for w in (fresh.key_weight, fresh.query_weight, fresh.feedback_weight) if w is not None]
+    bound = math.sqrt(6 / (20 + sum(w.shape[1] for w in weights)))  # of one layer on [h; q]
+    for weight in weights:
+        assert 0.9 * bound < weight.abs().max() <= bound
 
 
 def make_encoder(cell: str, *, layers: int = 2, directions: int = 2) -> SelfAttentiveEncoder:

@@ -52,8 +52,9 @@ def runs(monkeypatch) -> list[int]:
 
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("learns", [True, False])
-def test_compiled_run_equals_steps(directions, learns, runs):
-    core, source, targets = make_core(directions=directions), make_source(), make_targets()
+@pytest.mark.parametrize("value_map", [None, 6])
+def test_compiled_run_equals_steps(directions, learns, value_map, runs):
+    core, source, targets = make_core(directions=directions, value_map=value_map), make_source(), make_targets()
     with torch.set_grad_enabled(learns):
         outputs, state = core(targets, core.start(source)), core.start(source)
         for j in range(STEPS):
@@ -62,8 +63,9 @@ def test_compiled_run_equals_steps(directions, learns, runs):
     assert len(runs) == 1
 
 
-def test_gradients_are_those_of_the_steps_in_double(runs):
-    core, source, targets = make_core(), make_source(), make_targets()
+@pytest.mark.parametrize("value_map", [None, 6])
+def test_gradients_are_those_of_the_steps_in_double(value_map, runs):
+    core, source, targets = make_core(value_map=value_map), make_source(), make_targets()
     exact = copy.deepcopy(core).double()
     for model, dtype in ((core, torch.float32), (exact, torch.float64)):
         out = model(targets.to(dtype), model.start(source._replace(items=source.items.to(dtype))))

@@ -123,6 +123,81 @@ def test_rnn_with_additive_attention_equals_its_formula():
             close(hidden, torch.tanh(core.readout.weight @ torch.cat((s, c, x)) + core.readout.bias))
 
 
+def score_of_states(attention: str, score: nn.Module, h: Tensor, s: Tensor) -> Tensor:
+    """Return align(h, s) of the lectures, options 1 and 2, and its other forms."""
+    match attention:
+        case "additive":
+            return score.v @ torch.tanh(score.key_weight @ h + score.query_weight @ s)
+        case "concat":
+            return score.v @ torch.tanh(score.weight @ torch.cat((s, h)))
+        case "general":
+            return (score.key_weight @ h) @ (score.query_weight @ s)
+        case "dot":
+            return h @ s
+    return h @ s / len(h) ** 0.5
+
+
+@pytest.mark.parametrize("value_map", [None, 4], ids=["states", "W_V"])
+@pytest.mark.parametrize("attention", ["additive", "concat", "general", "dot", "scaled-dot"])
+@every_cell
+def test_decoder_is_its_formula_for_every_alignment_and_value(cell, attention, value_map):
+    core = make_core(cell=cell, attention=attention, value_map=value_map, directions=1)
+    source, targets = make_source(), make_targets()
+    out, layer = core(targets, core.start(source)), core.cells[0]
+    encoded = core.encoder(source)
+    for row, length in enumerate(LENGTHS):
+        states = encoded.states[row, :length]
+        values = states if value_map is None else torch.stack([core.value_map.weight @ h for h in states])
+        parts = [part[row] for part in encoded.finals[0]]
+
+        def context(s: Tensor, states: Tensor, values: Tensor) -> Tensor:
+            e = torch.stack([score_of_states(attention, core.read.score, h, s) for h in states]).exp()
+            return sum(e_i / e.sum() * v_i for e_i, v_i in zip(e, values, strict=True))
+
+        c = context(parts[0], states, values)
+        for x, hidden in zip(targets[row], out[row], strict=True):
+            parts = next_state(cell, layer, x, c, parts)
+            c = context(parts[0], states, values)
+            close(hidden, torch.tanh(core.readout.weight @ torch.cat((parts[0], c, x)) + core.readout.bias))
+
+
+def next_state(cell: str, layer: nn.Module, x: Tensor, c: Tensor, parts: list[Tensor]) -> list[Tensor]:
+    """Return the parts of the state after x and c, by the formulas of torch's cells."""
+    s, of_s = parts[0], layer.state_weight
+    known = layer.input_weight @ x + layer.context_weight @ c + layer.bias
+    if cell == "rnn":
+        return [torch.tanh(known + of_s @ s)]
+    if cell == "gru":
+        (r, z, n), (r_s, z_s, n_s) = known.chunk(3), (of_s @ s).chunk(3)
+        r, z = torch.sigmoid(r + r_s), torch.sigmoid(z + z_s)
+        return [(1 - z) * torch.tanh(n + r * (n_s + layer.state_bias)) + z * s]
+    i, f, g, o = (known + of_s @ s).chunk(4)
+    memory = torch.sigmoid(f) * parts[1] + torch.sigmoid(i) * torch.tanh(g)
+    return [torch.sigmoid(o) * torch.tanh(memory), memory]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_mapped_values_are_those_of_the_states_with_the_unit_matrix(in_order):
+    torch.manual_seed(3)
+    plain = Recurrent(width=WIDTH, hidden=HIDDEN, attention_hidden=11, in_order=in_order).double()
+    mapped = Recurrent(width=WIDTH, hidden=HIDDEN, attention_hidden=11, value_map=HIDDEN, in_order=in_order).double()
+    unit = {"value_map.weight": torch.eye(HIDDEN, dtype=torch.float64)}
+    mapped.load_state_dict(plain.state_dict() | unit)
+    source, targets = make_source(), make_targets()
+    if in_order:
+        close(mapped(targets, mapped.start(source)), plain(targets, plain.start(source)))
+    else:
+        close(mapped.decode_set(targets, mapped.encode(source))[0], plain.decode_set(targets, plain.encode(source))[0])
+
+
+def test_map_of_values_that_nothing_reads_is_refused():
+    with pytest.raises(ValueError, match=r"value_map must not be given with attention none, which .*, got 4"):
+        RecurrentConfig(attention="none", value_map=4)
+    for part in ("encodes", "decodes"):
+        with pytest.raises(ValueError, match=r"value_map must be None for a core without .*, got 4"):
+            Recurrent(RecurrentConfig(value_map=4), **{part: False})
+
+
 @every_cell
 def test_seq2seq_without_attention_equals_layers_of_torch(cell):
     torch_layer = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}[cell]
@@ -366,8 +441,8 @@ def test_location_attention_rejects_longer_sources():
 
 def test_config_has_every_field():
     assert set(to_plain(RecurrentConfig())) == {
-        "cell", "layers", "decoder_layers", "directions", "width", "hidden", "attention", "attention_hidden", "kernel",
-        "max_positions",
+        "cell", "layers", "decoder_layers", "directions", "width", "hidden", "attention", "attention_hidden",
+        "value_map", "kernel", "max_positions",
     }  # fmt: skip
 
 

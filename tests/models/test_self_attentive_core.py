@@ -12,7 +12,7 @@ from regard.models.cores.self_attentive import SelfAttentive
 from tests.helpers import close
 
 SIZES = {"width": 3, "hidden": 10, "attention_hidden": 11, "self_attention_hidden": 5}
-every_cell = pytest.mark.parametrize("cell", ["rnn", "lstm"])
+every_cell = pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
 
 
 def make_core(*, encodes: bool = True, **config) -> SelfAttentive:
@@ -56,7 +56,7 @@ def test_decoder_reads_its_past_and_the_source(cell):
         core(torch.randn(3, 5, 3, dtype=torch.float64), state)
     assert set(maps.names) == {"read", "cells.0.read"}
     assert [call.shape[-1] for call in maps["read"]] == [7] * 5
-    first = 2 if cell == "rnn" else 1  # the new state of an rnn is in the memory when it reads
+    first = 1 if cell == "lstm" else 2  # the new state of an rnn or gru is in the memory when it reads
     assert [call.shape[-1] for call in maps["cells.0.read"]] == list(range(first, first + 5))
     close(maps.steps("cells.0.read").sum(-1), torch.ones(3, 5))
     assert maps.steps("read")[0, :, 4:].eq(0).all()
@@ -90,6 +90,10 @@ def test_past_is_read_by_any_kernel_that_supports_it(recency):
     [
         ({"hidden": 5}, "hidden must be divisible by directions=2, got 5"),
         ({"cell": "rnn", "form": "released"}, "form must be paper for cell rnn, got released"),
+        (
+            {"self_attention": "dot", "self_attention_hidden": 7},
+            "self_attention_hidden must not be given with self_attention dot, which maps no states, got 7; general",
+        ),
         *(({name: 0}, f"{name} must be from 1 to") for name in ("layers", "self_attention_hidden", "width")),
     ],
 )

@@ -8,11 +8,13 @@ from torch import nn
 
 from regard.attention.biases import Alibi, RelativeBias
 from regard.attention.masks import Padded
+from regard.attention.scores import Dot, General
 from regard.models.config import (
     AlibiConfig,
     NoPositionsConfig,
     PositionsConfig,
     RelativeConfig,
+    RotaryConfig,
     TransformerConfig,
     paper_base,
 )
@@ -228,11 +230,62 @@ def test_config_rejects_invalid_heads_and_scores():
         Transformer(TransformerConfig(score="hard"))
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"head_key_dim": 3, "head_dim": 5}, "head_key_dim must be head_dim=5 with score scaled-dot, got 3; general"),
+        ({"head_key_dim": 3, "score": "cosine"}, "head_key_dim must be head_dim=32 with score cosine, got 3"),
+        (
+            {"score_hidden": 3, "score": "dot"},
+            "score_hidden must not be given with score dot, got 3; general, additive",
+        ),
+        ({"score": "concat", "key_heads": 2}, "key_heads must be heads=4 with score concat, .* got 2; additive"),
+        ({"score": "general", "positions": RotaryConfig()}, "score must be scaled-dot, dot or cosine .*, got general"),
+        (
+            {"output_projection": False, "head_value_dim": 5},
+            r"output_projection must be true unless heads \* head_value_dim .* width=128, got false with 4 \* 5 = 20",
+        ),
+        ({"norm_order": "none", "norm": "rms"}, "norm and norm_eps must not be given with norm_order none, .* got rms"),
+    ],
+)
+def test_config_rejects_sizes_that_do_not_fit(fields, message):
+    with pytest.raises(ValueError, match=message):
+        TransformerConfig(**fields)
+
+
+def test_own_score_compares_heads_of_unequal_sizes():
+    sizes = {"layers": 1, "width": 12, "heads": 3, "head_key_dim": 5}
+    core = Transformer(**sizes, score=lambda: General(4, 5, 2), decodes=False)
+    assert core.encoder[0].attention.key.weight.shape == (15, 12)
+    assert core.encode(Padded(torch.randn(2, 6, 12), torch.tensor([6, 4]))).items.isfinite().all()
+    with pytest.raises(ValueError, match="head_key_dim must be head_dim=4 with the score Dot, got 5"):
+        Transformer(**sizes, score=Dot)
+    with pytest.raises(ValueError, match="norm must be None with norm_order='none'"):
+        Transformer(layers=1, width=12, heads=3, norm_order="none", norm=nn.LayerNorm)
+
+
+def test_stack_without_add_and_norm_is_attention_and_dense_layers_in_turn():
+    core = Transformer(layers=2, width=12, heads=1, norm_order="none", positions=NoPositionsConfig(), decodes=False)
+    core = core.double().eval()
+    assert not any(isinstance(module, nn.LayerNorm) for module in core.modules())
+    items = torch.randn(2, 5, 12).double()
+    expected = items
+    for block in core.encoder:
+        heads = block.attention
+        query, key, value = (expected @ p.weight.t() + p.bias for p in (heads.query, heads.key, heads.value))
+        weights = (query @ key.transpose(1, 2) / 12**0.5).softmax(-1)
+        read = weights @ value @ heads.output.weight.t() + heads.output.bias
+        dense = block.feedforward
+        hidden = torch.relu(read @ dense.expand.weight.t() + dense.expand.bias)
+        expected = hidden @ dense.contract.weight.t() + dense.contract.bias
+    close(core.encode(Padded(items, torch.tensor([5, 5]))).items, expected)
+
+
 def test_config_has_every_field():
     assert set(to_plain(TransformerConfig())) == {
-        "layers", "decoder_layers", "width", "heads", "head_dim", "head_value_dim", "key_heads", "feedforward",
-        "activation", "gated", "norm", "norm_order", "norm_eps", "bias", "positions", "score", "soft_cap", "window",
-        "inducing_points", "kernel",
+        "layers", "decoder_layers", "width", "heads", "head_dim", "head_key_dim", "head_value_dim", "key_heads",
+        "output_projection", "feedforward", "activation", "gated", "norm", "norm_order", "norm_eps", "bias",
+        "positions", "score", "score_hidden", "soft_cap", "window", "inducing_points", "kernel",
     }  # fmt: skip
 
 

@@ -95,8 +95,16 @@ class Concat(Score):
 
     @classmethod
     def create(cls, sizes: ScoreSizes) -> Score:
-        """Create the score of states of these sizes."""
-        return cls(sizes.query, sizes.keys, sizes.hidden)
+        """Create the score of states, or of heads, of these sizes.
+
+        Raises: ValueError if heads share keys, which the matrix of each head maps.
+        """
+        if sizes.key_heads not in (None, sizes.num_heads):
+            raise ValueError(
+                f"key_heads of Concat must be num_heads={sizes.num_heads}, got {sizes.key_heads}; "
+                "Additive, with maps of their own for keys, shares them"
+            )
+        return cls(sizes.query, sizes.keys, sizes.hidden, num_heads=sizes.num_heads)
 
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query hidden"]:
         """Return the left part of W times q."""
@@ -131,6 +139,8 @@ class BareAdditive(Score):
     Parameters: v (dim), or (head, dim). Cost: time O(query * key * dim). Source: bahdanau2015, appendix A.1.2.
     """
 
+    needs_equal_sizes = True
+
     def __init__(self, dim: int, *, num_heads: int | None = None):
         super().__init__()
         check_sizes(self, dim=dim)
@@ -140,8 +150,10 @@ class BareAdditive(Score):
 
     @classmethod
     def create(cls, sizes: ScoreSizes) -> Score:
-        """Create the score of heads of this size."""
-        return cls(sizes.query, num_heads=sizes.num_heads)
+        """Create the score of heads of this size, or, if their sizes differ from it, `Additive`, which maps them."""
+        if sizes.query == sizes.keys == sizes.hidden:
+            return cls(sizes.query, num_heads=sizes.num_heads)
+        return Additive.create(sizes)
 
     def compare(
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]

@@ -47,6 +47,8 @@ class ScoreSizes(NamedTuple):
     """Size of the common space of a score that projects queries and keys."""
     num_heads: int | None = None
     """Number of heads with parameters of their own; None: one score."""
+    key_heads: int | None = None
+    """Number of heads of the keys, which divides num_heads; None: num_heads."""
     max_keys: int = 1
     """Largest number of keys of a score by position."""
 
@@ -65,6 +67,8 @@ class Score(nn.Module, ABC):
     cosines, that their softmax is nearly uniform; None: no factor."""
     is_rotation_invariant: bool = False
     """True if score(R q, R k) = score(q, k) for every rotation R, as rotary positional encodings require."""
+    needs_equal_sizes: bool = False
+    """True if queries and keys must be of equal size."""
 
     @classmethod
     def create(cls, sizes: ScoreSizes) -> "Score":
@@ -111,8 +115,9 @@ class LinearMaps(Score):
 
     @classmethod
     def create(cls, sizes: ScoreSizes) -> Score:
-        """Create the score of states of these sizes."""
-        return cls(sizes.query, sizes.keys, sizes.hidden)
+        """Create the score of states, or of heads, of these sizes."""
+        heads = {"num_heads": sizes.num_heads, "key_heads": sizes.key_heads}
+        return cls(sizes.query, sizes.keys, sizes.hidden, **heads)
 
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query hidden"]:
         """Return W_q q."""

@@ -27,6 +27,7 @@ class Cosine(Score):
 
     initial_factor = 10.0
     is_rotation_invariant = True
+    needs_equal_sizes = True
 
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query dim"]:
         """Return q / |q|."""

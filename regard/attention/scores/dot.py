@@ -21,6 +21,7 @@ class Dot(Score):
     """Dot-product score: <q, k>; q and k of equal size. (luong2015, "dot")"""
 
     is_rotation_invariant = True
+    needs_equal_sizes = True
 
     def compare(
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
@@ -38,6 +39,7 @@ class ScaledDot(Score):
     """Scaled dot-product score: <q, k> / sqrt(d), so that large d do not saturate the softmax. (vaswani2017)"""
 
     is_rotation_invariant = True
+    needs_equal_sizes = True
 
     def compare(
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]

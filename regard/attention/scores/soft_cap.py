@@ -33,6 +33,7 @@ class SoftCap(Score):
         self.cap = float(cap)
         self.num_heads = score.num_heads
         self.is_rotation_invariant = score.is_rotation_invariant
+        self.needs_equal_sizes = score.needs_equal_sizes
         self.initial_factor = score.initial_factor
 
     def map_query(self, query: Float[Tensor, "... query query_dim"]) -> Float[Tensor, "... query dim"]:

@@ -1,17 +1,28 @@
 """Self-attentive recurrent cells, which read all their past states: RNN with self-attention and LSTM-Network.
 
     rnn     h_t  = tanh(A x_t + C s + B c_{t-1} + b)                    c_0 = 0
-            a_ti = align(W_k h_i, W_q h_t)                              i = 1 .. t
+            a_ti = align(h_i, h_t)                                      i = 1 .. t
             c_t  = sum_i softmax_i(a_t)_i h_i
 
-    lstm    a_ti = align(W_h h_i, W_x x_t + W_h~ h~_{t-1})              i = 1 .. t-1
+    gru     r, z = sigmoid(A x_t + C s + B c_{t-1} + b)      n = tanh(A x_t + C s + b + r * (B c_{t-1} + b'))
+            h_t  = (1 - z) * n + z * c_{t-1}                 a_ti and c_t as those of the rnn
+
+    lstm    a_ti = align(h_i, [x_t; h~_{t-1}])                          i = 1 .. t-1
             h~_t = sum_i softmax_i(a_t)_i h_i       c~_t = sum_i softmax_i(a_t)_i c_i
             i, f, o = sigmoid(A x_t + C s + B h~_t + b)      g = tanh(A x_t + C s + B h~_t + b)
             c_t  = f * c~_t + i * g                 h_t = o * tanh(c_t)
 
 A plain cell (regard.layers.recurrent.cells) computes the new state, with the result of the read in place of the
-previous state. If every read gives all its weight to the last state, these are the plain rnn and lstm. align(k, q) is
-v . tanh(k + q), or <k, q> / sqrt(size). s is the context that a decoder reads from its source (absent elsewhere).
+previous state. If every read gives all its weight to the last state, these are the plain rnn, gru and lstm. s is the
+context that a decoder reads from its source (absent elsewhere). align(h, q) is one of
+
+    additive    v . tanh(W_k h + W_q q)
+    concat      v . tanh(W [h; q])          option 1 of the lectures; additive with W = [W_k W_q] initialized as one
+    general     <W_k h, W_q q>              option 2 of the lectures
+    scaled-dot  <W_k h, W_q q> / sqrt(size)
+    dot         <h, q>                      lstm: <h, W_q q>, as its query is no state
+
+where W_q = [W_x W_h~] for the two parts of the lstm's query.
 
 With recency="learned" scores have a bias by the distance of the state in steps (RelativeBias: a learned number for each
 of the last 16 states, then one for each of growing spans): a_ti + b[last - i], last = t for an rnn, t - 1 for an lstm.
@@ -25,14 +36,15 @@ value [h; c], read with the same weights. An rnn reads with its new state, which
 before it computes the new state, so that its first step reads nothing and has h~_1 = c~_1 = 0.
 
 The lstm's score has two forms: the one above is that of cheng2016; the code released with the paper omits
-W_h~ h~_{t-1} (feeds_back=False).
+W_h~ h~_{t-1} (feeds_back=False). The gru is ours: it is to the lectures' rnn what a plain gru is to a plain rnn.
 
 Cost:    time O(t size) for step t and O(time^2 size) for all; each step is a handful of small products. With gradients
          a step copies the past (see Memory.extend), which is noticeable from a few hundred steps.
-Source:  lectures, B.11 (rnn); cheng2016, section 3.1, equations 5 to 10 (lstm); the code released with it. b:
-         raffel2020, section 2.1, and its initial values are ours.
+Source:  lectures, B.11 (rnn), B.5 and B.6 (alignments); cheng2016, section 3.1, equations 5 to 10 (lstm, additive); the
+         code released with it. b: raffel2020, section 2.1, and its initial values are ours.
 """
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Self
 
 import torch
@@ -42,12 +54,18 @@ from torch.nn.functional import linear
 
 from regard.attention.biases import RelativeBias
 from regard.attention.memory import Memory
-from regard.attention.scores import BareAdditive, ScaledDot, Score
+from regard.attention.scores import BareAdditive, Dot, ScaledDot, Score
 from regard.layers.read import Read, Role
 from regard.layers.recurrent.cells import CELLS, CellState, xavier_gates_
 
-_CELLS = "rnn", "lstm"
-_SCORES = "additive", "scaled-dot"
+_SCORES: dict[str, Callable[[int], Score]] = {
+    "additive": BareAdditive,
+    "concat": BareAdditive,
+    "general": lambda _: Dot(),
+    "dot": lambda _: Dot(),
+    "scaled-dot": lambda _: ScaledDot(),
+}
+"""Score of mapped vectors of a size, by the name of the alignment."""
 _RECENCIES = "none", "learned"
 
 INITIAL_RECENCY_BIAS = 7.0
@@ -60,9 +78,9 @@ class Past(NamedTuple):
     output: Float[Tensor, "batch hidden"]
     """h_t."""
     read: Float[Tensor, "batch parts_hidden"]
-    """Result of the last read: c_t of an rnn, [h~_t; c~_t] of an lstm."""
+    """Result of the last read: c_t of an rnn or gru, [h~_t; c~_t] of an lstm."""
     memory: Memory | None
-    """All states so far: keys W h_i, values h_i, or [h_i; c_i]. None before the first step."""
+    """All states so far: keys W_k h_i, values h_i, or [h_i; c_i]. None before the first step."""
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
         """Return these rows of every tensor."""
@@ -71,12 +89,14 @@ class Past(NamedTuple):
 
 
 class SelfAttentiveCell(nn.Module):
-    """One step of a self-attentive layer with cell "rnn" or "lstm"; formulas above.
+    """One step of a self-attentive layer with cell "rnn", "gru" or "lstm" and an alignment, `score`; formulas above.
 
-    Parameters: those of the plain cell; key_weight W_k or W_h (size, hidden); query_weight W_q (size, hidden) of an
-    rnn, W_x (size, input_dim) of an lstm; feedback_weight W_h~ (size, hidden) of an lstm that feeds back, else None;
-    read.score.v (size), if the score is additive; read.bias.table b (32), if recency is learned.
-    Raises: ValueError if cell, score or recency is unknown, or a size is below 1.
+    size: that of mapped states and queries; with score dot it must be hidden.
+    Parameters: those of the plain cell; key_weight W_k (size, hidden); query_weight W_q (size, hidden) of an rnn or
+    gru, W_x (size, input_dim) of an lstm; feedback_weight W_h~ (size, hidden) of an lstm that feeds back, else None;
+    read.score.v (size), if the score is additive or concat; read.bias.table b (32), if recency is learned. With score
+    dot, key_weight is None, and so is query_weight of an rnn or gru.
+    Raises: ValueError if cell, score or recency is unknown, a size is below 1, or size is not hidden with score dot.
     """
 
     def __init__(
@@ -94,19 +114,26 @@ class SelfAttentiveCell(nn.Module):
         role: Role | None = None,
     ):
         super().__init__()
-        if cell not in _CELLS:
-            raise ValueError(f"cell must be one of {', '.join(_CELLS)}, got {cell!r}")
+        if cell not in CELLS:
+            raise ValueError(f"cell must be one of {', '.join(CELLS)}, got {cell!r}")
         if score not in _SCORES:
             raise ValueError(f"score must be one of {', '.join(_SCORES)}, got {score!r}")
         if recency not in _RECENCIES:
             raise ValueError(f"recency must be one of {', '.join(_RECENCIES)}, got {recency!r}")
+        if size < 1:
+            raise ValueError(f"size must be at least 1, got {size}")
+        if score == "dot" and size != hidden:
+            raise ValueError(f"size must be hidden={hidden} with score dot, which maps no states, got {size}")
         self.cell = CELLS[cell](input_dim, hidden, context_dim=context_dim)
         self.hidden, self.size, self.reads_first = hidden, size, cell == "lstm"
-        align = BareAdditive(size) if score == "additive" else ScaledDot()
+        align = _SCORES[score](size)
         self.read = Read(align, bias=_recency_bias() if recency == "learned" else None, kernel=kernel, role=role)
-        self.key_weight = _weight(size, hidden)
-        self.query_weight = _weight(size, input_dim if self.reads_first else hidden)
-        self.feedback_weight = _weight(size, hidden) if self.reads_first and feeds_back else None
+        keys = [] if score == "dot" else [hidden]
+        queries = [input_dim, hidden][: 1 + feeds_back] if self.reads_first else keys
+        weights = _weights(size, keys + queries, as_one=score == "concat")
+        self.key_weight = next(weights) if keys else None
+        self.query_weight = next(weights) if queries else None
+        self.feedback_weight = next(weights, None)
 
     def begin(self, rows: int) -> Past:
         """Return the initial state of `rows` rows: zeros and no memory."""
@@ -114,14 +141,14 @@ class SelfAttentiveCell(nn.Module):
         return Past(zero, zero.repeat(1, self.cell.parts), None)
 
     def init_from(self, final: CellState) -> Past:
-        """Return a past that holds the final state of an encoder layer; for an rnn c_0 = h_0."""
+        """Return a past that holds the final state of an encoder layer; for an rnn or gru c_0 = h_0."""
         read = torch.zeros_like(torch.cat(final, -1)) if self.reads_first else final[0]
         return Past(final[0], read, self._extend_memory(None, final))
 
     def project(self, items: Float[Tensor, "*batch input_dim"]) -> Float[Tensor, "*batch columns"]:
         """Return the terms in x for any number of items: A x + b, and W_x x (lstm)."""
         gates = self.cell.project(items)
-        return torch.cat((gates, linear(items, self.query_weight)), -1) if self.reads_first else gates
+        return torch.cat((gates, _map(items, self.query_weight)), -1) if self.reads_first else gates
 
     def forward(
         self,
@@ -134,7 +161,7 @@ class SelfAttentiveCell(nn.Module):
         if not self.reads_first:
             state = self.cell(projected, (past.read,), context=context)
             memory = self._extend_memory(past.memory, state)
-            return Past(state[0], self._read_past(linear(state[0], self.query_weight), memory), memory)
+            return Past(state[0], self._read_past(_map(state[0], self.query_weight), memory), memory)
         gates, query = projected.split((projected.shape[-1] - self.size, self.size), -1)
         read = past.read
         if past.memory is not None:
@@ -159,8 +186,9 @@ class SelfAttentiveCell(nn.Module):
 
     def _extend_memory(self, memory: Memory | None, state: CellState) -> Memory:
         """Append the new state to the memory, which keeps the dtype of the weights under autocast."""
-        keys = linear(state[0], self.key_weight).to(self.key_weight.dtype).unsqueeze(1)
-        values = torch.cat(state, -1).to(self.key_weight.dtype).unsqueeze(1)
+        dtype = self.cell.bias.dtype
+        keys = _map(state[0], self.key_weight).to(dtype).unsqueeze(1)
+        values = torch.cat(state, -1).to(dtype).unsqueeze(1)
         if memory is None:
             return Memory(keys, values, mapped_by=self._score)
         return memory.extend(keys, values)
@@ -174,10 +202,16 @@ class SelfAttentiveCell(nn.Module):
         return self.read.score
 
 
-def _weight(rows: int, columns: int) -> nn.Parameter:
-    if rows < 1:
-        raise ValueError(f"size must be at least 1, got {rows}")
-    return nn.Parameter(xavier_gates_(torch.empty(rows, columns), 1))
+def _weights(rows: int, columns: list[int], *, as_one: bool) -> Iterator[nn.Parameter]:
+    """Return matrices with these numbers of columns, initialized as_one matrix side by side, or each on its own."""
+    if as_one:
+        whole = xavier_gates_(torch.empty(rows, sum(columns)), 1)
+        return (nn.Parameter(part.clone()) for part in whole.split(columns, 1))
+    return (nn.Parameter(xavier_gates_(torch.empty(rows, number), 1)) for number in columns)
+
+
+def _map(vectors: Tensor, weight: Tensor | None) -> Tensor:
+    return vectors if weight is None else linear(vectors, weight)
 
 
 def _recency_bias() -> RelativeBias:

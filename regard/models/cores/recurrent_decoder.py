@@ -3,7 +3,8 @@
     h_1 .. h_n = encoder(x)                           the memory; its keys are projected once
     s_0        = h_n, or tanh(W [h_n; g_1] + b)       initial state (with one encoder direction, or two: Bridge)
     s_j        = cell([x'_j; c_{j-1}], s_{j-1})       rnn: s_j = tanh(A' [x'_j; s_{j-1}; c_{j-1}] + b)
-    c_j        = sum_i alpha_ij h_i                   alpha_.j = softmax_i score(s_j, h_i), at every step
+    c_j        = sum_i alpha_ij v_i                   alpha_.j = softmax_i score(s_j, h_i), at every step
+    v_i        = h_i, or W_V h_i                      projected once (value_map)
     hidden_j   = tanh(W_o [s_j; c_j; x'_j] + b_o)     input of the writer, which predicts y_j
 
 x'_j is the previous output, x'_1 the start symbol. `start` reads c_0 with s_0; each step then reads once, and the
@@ -32,7 +33,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.choices import Soft
-from regard.attention.masks import Padded, Padding
+from regard.attention.masks import Mask, Padded, Padding
 from regard.attention.memory import Memory
 from regard.attention.scores import Additive, Score
 from regard.attention.scores.base import ScoreSizes
@@ -57,10 +58,10 @@ class RecurrentDecoderState:
 
     cells: tuple[CellState | Past, ...]
     """State of each decoder layer, its output first; the output of the top layer is s_j."""
-    context: Float[Tensor, "rows hidden"] | None
+    context: Float[Tensor, "rows value_dim"] | None
     """c_j; None without attention."""
     memory: Memory | None
-    """States of the encoder with projected keys; None without attention."""
+    """States of the encoder as projected keys, and as values; None without attention."""
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
         """Return these rows of every tensor."""
@@ -84,7 +85,7 @@ class RecurrentDecoderCore(Core, ABC):
     decodes:  False omits the decoder.
     in_order: False decodes sets of queries, each by a single step from a state of zeros.
     score:    score of the encoder's states; that of the config if not given.
-    Raises:   ValueError for a score without states to compare.
+    Raises:   ValueError for a score without states to compare, or a map of values that nothing reads.
     """
 
     def __init__(
@@ -104,6 +105,10 @@ class RecurrentDecoderCore(Core, ABC):
             raise ValueError("`score` must be None with attention='none', got one")
         if score is not None and not (decodes and encoder is not None):
             raise ValueError("`score` must be None for a core without an encoder or a decoder, got one")
+        if config.value_map is not None and not (decodes and encoder is not None):
+            raise ValueError(
+                f"value_map must be None for a core without an encoder or a decoder, got {config.value_map}"
+            )
         encodes, width, hidden = encoder is not None, config.width, config.hidden
         super().__init__(width, memory_dim=hidden, encodes=encodes, decodes=decodes, in_order=in_order)
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
@@ -119,7 +124,9 @@ class RecurrentDecoderCore(Core, ABC):
         role = Role("recurrent", queries="output" if in_order else "queries")
         settings = {"kernel": config.kernel, "role": role}
         self.read = None if score is None else Read(score, choose=create_choice(score), **settings)
-        context_dim = 0 if score is None else hidden
+        self.value_map = None if config.value_map is None else _linear(hidden, config.value_map, bias=False)
+        self.context_dim = 0 if score is None else hidden if config.value_map is None else config.value_map
+        context_dim = self.context_dim
         self.cells = nn.ModuleList(
             cell(layer + 1, *((hidden, 0) if layer else (width, context_dim))) for layer in range(num_decoder)
         )
@@ -143,14 +150,14 @@ class RecurrentDecoderCore(Core, ABC):
                 "this core was constructed for targets in order; to decode sets, construct it with in_order=False"
             )
         rows, count, _ = queries.shape
-        context = None if self.read is None else encoded.items.new_zeros(rows * count, self.memory_dim)
+        context = None if self.read is None else encoded.items.new_zeros(rows * count, self.context_dim)
         outputs = queries.flatten(0, 1)
         for layer, cell in enumerate(self._decoder):
             projected = cell.project(self.dropout(outputs) if layer else outputs)
             outputs = cell(projected, cell.begin(rows * count), context=None if layer else context)[0]
         outputs = outputs.unflatten(0, (rows, count))
         if self.read is not None:
-            memory = Memory(encoded.items, encoded.items, encoded.mask).map_keys_with(self.read.score)
+            memory = self._memory(self.read, encoded.items, encoded.mask)
             outputs = torch.cat((outputs, self.read(outputs, memory).to(outputs.dtype)), -1)
         return [self._read_out((outputs,), queries)]
 
@@ -165,8 +172,7 @@ class RecurrentDecoderCore(Core, ABC):
         cells = self._initial_states(encoded)
         if self.read is None:
             return RecurrentDecoderState(cells, context=None, memory=None)
-        states = self.dropout(encoded.states)
-        memory = Memory(states, states, source.mask).map_keys_with(self.read.score)
+        memory = self._memory(self.read, self.dropout(encoded.states), source.mask)
         return RecurrentDecoderState(cells, context=self._context(cells, memory), memory=memory)
 
     def forward(
@@ -213,6 +219,11 @@ class RecurrentDecoderCore(Core, ABC):
         """Cells of the decoder, lowest layer first."""
         return cast("list[AnyCell]", list(self.cells))
 
+    def _memory(self, read: Read, states: Tensor, mask: Mask | None) -> Memory:
+        """Return the memory of the encoder's states: keys mapped by the score, and values."""
+        values = states if self.value_map is None else self.value_map(states)
+        return Memory(states, values, mask).map_keys_with(read.score)
+
     def _initial_states(self, encoded: EncodedSource) -> tuple[CellState | Past, ...]:
         """Return s_0 of every decoder layer."""
         num_decoder = len(self.cells)
@@ -234,7 +245,7 @@ class RecurrentDecoderCore(Core, ABC):
     def _context(self, cells: Sequence[CellState | Past], memory: Memory) -> Tensor:
         """Return the context vector that the top layer's state reads."""
         assert self.read is not None
-        return self.read(cells[-1][0].unsqueeze(1), memory).squeeze(1)  # (batch, hidden)
+        return self.read(cells[-1][0].unsqueeze(1), memory).squeeze(1)  # (batch, context_dim)
 
     def _read_out(self, outputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
         """Return tanh(W_o [s; c; x'] + b_o) for one step or all; outputs: s and c, concatenated or separate."""
@@ -255,10 +266,11 @@ class Bridge(nn.Module):
         return torch.tanh(output), *rest
 
 
-def _linear(input_dim: int, output_dim: int) -> Linear:
-    linear = Linear(input_dim, output_dim)
+def _linear(input_dim: int, output_dim: int, *, bias: bool = True) -> Linear:
+    linear = Linear(input_dim, output_dim, bias=bias)
     nn.init.xavier_uniform_(linear.weight)
-    nn.init.zeros_(linear.bias)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
     return linear
 
 

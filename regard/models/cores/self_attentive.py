@@ -1,7 +1,7 @@
 """Self-attentive core: recurrent layers that attend to all their past states instead of using only the last.
 
     own past          h~_t, c~_t = read(h_1 .. h_{t-1}) by x_t, in place of h_{t-1}, c_{t-1}    lstm (LSTM-Network)
-                      c_t        = read(h_1 .. h_t) by h_t, in place of h_t                     rnn
+                      c_t        = read(h_1 .. h_t) by h_t, in place of h_t                     rnn, gru
     with a source     in addition, the top layer reads the encoder's states, as in the recurrent core
 
 The encoder has such layers as well. With a source this is shallow attention fusion: the cells read the past, the
@@ -76,7 +76,7 @@ def _cell(
     return SelfAttentiveCell(
         input_dim,
         hidden,
-        config.self_attention_hidden,
+        hidden if config.self_attention == "dot" else config.self_attention_hidden,
         cell=config.cell,
         context_dim=context_dim,
         score=config.self_attention,

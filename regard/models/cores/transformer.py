@@ -91,7 +91,11 @@ class Transformer(Core):
         _check_own_parts(**given)
         own: dict[str, Any] = {name: part if callable(part) else None for name, part in given.items()}
         fields |= {name: part for name, part in given.items() if part is not None and own[name] is None}
+        if own["score"] is not None and "head_key_dim" in fields:
+            fields.setdefault("score", "general")  # one for any sizes: MultiHead asks the own score whether they fit
         config = config_of(TransformerConfig, config, fields)
+        if config.norm_order == "none" and own["norm"] is not None:
+            raise ValueError("norm must be None with norm_order='none', which has no norms, got one")
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
         num_decoder = num_decoder if decodes else 0
         super().__init__(config.width, encodes=encodes, decodes=decodes, in_order=in_order, set_outputs=num_decoder)
@@ -253,6 +257,7 @@ class _Blocks:
             num_heads=config.heads,
             key_heads=config.key_heads,
             head_dim=config.head_dim,
+            head_key_dim=config.head_key_dim,
             head_value_dim=config.head_value_dim,
             score=score,
             choose=create_choice(score, config.heads),
@@ -260,6 +265,7 @@ class _Blocks:
             positions=positions,
             kernel=config.kernel,
             projection_bias=config.bias,
+            output_projection=config.output_projection,
             role=role,
         )
 
@@ -287,8 +293,11 @@ def _norm(config: TransformerConfig) -> Callable[[int], nn.Module]:
 
 
 def _score(config: TransformerConfig) -> Score:
-    size = config.query_size
-    score = create_score("score", config.score, SCORES, ScoreSizes(size, size, size, num_heads=config.heads))
+    size, keys = config.query_size, config.head_key_dim
+    hidden = size if config.score_hidden is None else config.score_hidden
+    heads = {"num_heads": config.heads, "key_heads": config.key_heads}
+    sizes = ScoreSizes(size, size if keys is None else keys, hidden, **heads)
+    score = create_score("score", config.score, SCORES, sizes)
     return score if config.soft_cap is None else SoftCap(score, config.soft_cap)
 
 

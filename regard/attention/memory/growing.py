@@ -1,14 +1,18 @@
-"""Memory of key-value pairs, fixed or growing: buffers are preallocated, so that `extend` copies only the new pairs."""
+"""Memory of key-value pairs, fixed or growing: buffers are preallocated, so that `extend` copies only the new pairs.
+
+It is also a key-value store, whose keys are found by equality (regard.attention.memory.lookup).
+"""
 
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention.masks import Mask
 from regard.attention.memory.base import KernelCache, KeyValueCache, check_can_grow, check_new_pairs, check_unmapped
+from regard.attention.memory.lookup import allowed_keys, compact, equal_to_any, find_best, find_equal, put_pairs
 from regard.attention.positions import Positions
 from regard.attention.scores import Score
 from regard.compat.torch import is_wrapped
@@ -121,8 +125,141 @@ class Memory(KeyValueCache):
             raise ValueError(f"size must be between 0 and {self.size}, got {size}")
         return replace(self, keys=self.keys[..., :size, :], values=self.values[..., :size, :])
 
+    @property
+    def counts(self) -> Int[Tensor, "..."]:
+        """Number of pairs of each row, without those that the mask hides."""
+        return allowed_keys(self.mask, self.keys).sum(-1)
+
+    def __len__(self) -> int:
+        """Return the number of pairs, without those that the mask hides; the same for all rows.
+
+        Raises: ValueError if rows have different numbers of pairs, which `counts` returns.
+        """
+        numbers = self.counts.unique().tolist()
+        if len(numbers) > 1:
+            raise ValueError(f"rows must have equal numbers of pairs for len(), got {numbers}; use `counts`")
+        return numbers[0] if numbers else 0
+
+    def put(self, keys: Float[Tensor, "..."], values: Float[Tensor, "..."]) -> Self:
+        """Return the memory with these pairs: the value of an equal key is replaced, other pairs are added at the end.
+
+        keys, values: (..., new, dim), or (..., dim) for one pair per row. Of equal new keys the last value counts.
+        Raises: ValueError or TypeError if sizes, dtypes or devices differ, if the keys of the memory are mapped, or if
+                a new key holds NaN, which equals nothing.
+        """
+        self._check_lookup()
+        new_keys, new_values = self._with_axis("keys", keys), self._with_axis("values", values)
+        check_new_pairs(self.keys, self.values, new_keys, new_values)
+        if bool(new_keys.isnan().any()):
+            raise ValueError("keys must not hold NaN, which equals nothing, got one")
+        pairs = put_pairs(self.keys, self.values, allowed_keys(self.mask, self.keys), new_keys, new_values)
+        return self._compacted(*pairs)
+
+    def get(
+        self,
+        queries: Float[Tensor, "..."],
+        default: float | Tensor | None = None,
+        *,
+        score: Score | None = None,
+        threshold: float | None = None,
+    ) -> Float[Tensor, "..."]:
+        """Return the value of the key that equals each query, or of the key with the highest score: a hard read.
+
+        queries:   (..., query, dim), or (..., dim) for one query per row; the result has the same axes.
+        default:   value of queries whose key is missing; it broadcasts to the result. None: KeyError.
+        score:     compares queries and keys; None: a key is found if it equals the query in every number.
+        threshold: with a score, a key is missing if no score is at least this; None: only if there is no pair.
+        A soft read of the same memory is `attend(queries, memory, score=score)`.
+        Raises: KeyError, naming the first query whose key is missing; ValueError if threshold is given without score,
+                if sizes differ, or if the keys of the memory are mapped.
+        """
+        index = self._find("queries", queries, score, threshold)
+        missing = index < 0
+        if default is None:
+            _raise_if_missing(missing, "queries")
+        if self.size == 0:
+            found = self.values.new_zeros(*index.shape, self.values.shape[-1])
+        else:
+            found = self.values.gather(-2, index.clamp(min=0).unsqueeze(-1).expand(*index.shape, self.values.shape[-1]))
+        if default is not None:
+            found = torch.where(missing.unsqueeze(-1), torch.as_tensor(default).to(found), found)
+        return found if queries.dim() == self.keys.dim() else found.squeeze(-2)
+
+    def contains(self, queries: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
+        """Return whether a key equals each query: (..., query) for (..., query, dim), or (...) for (..., dim)."""
+        found = self._find("queries", queries) >= 0
+        return found if queries.dim() == self.keys.dim() else found.squeeze(-1)
+
+    def delete(self, keys: Float[Tensor, "..."]) -> Self:
+        """Return the memory without the pairs of these keys: (..., removed, dim), or (..., dim) for one key per row.
+
+        Raises: KeyError, naming the first key that the memory does not have; ValueError if sizes differ.
+        """
+        _raise_if_missing(self._find("keys", keys) < 0, "keys")
+        allowed = allowed_keys(self.mask, self.keys)
+        removed = equal_to_any(self.keys, allowed, self._with_axis("keys", keys))
+        return self._compacted(self.keys, self.values, allowed & ~removed)
+
+    def __getitem__(self, queries: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return `get(queries)`. Raises KeyError if a key is missing."""
+        return self.get(queries)
+
+    def __contains__(self, query: object) -> bool:
+        """Return True if every query has an equal key; see `contains`."""
+        return isinstance(query, Tensor) and bool(self.contains(query).all())
+
+    def _find(
+        self, name: str, queries: Tensor, score: Score | None = None, threshold: float | None = None
+    ) -> Int[Tensor, "... query"]:
+        """Return the index of each query's key, -1 where it is missing; `queries` may lack the axis of queries."""
+        self._check_lookup()
+        queries = self._with_axis(name, queries)
+        if score is not None:
+            return find_best(queries, self.keys, allowed_keys(self.mask, self.keys), score, threshold)
+        if threshold is not None:
+            raise ValueError(f"threshold must be None without a score: keys are found by equality, got {threshold}")
+        if queries.shape[-1] != self.keys.shape[-1]:
+            raise ValueError(f"{name} must have the size of the keys, {self.keys.shape[-1]}, got {queries.shape[-1]}")
+        if queries.dtype != self.keys.dtype:
+            raise TypeError(f"{name} must have the dtype of the keys, {self.keys.dtype}, got {queries.dtype}")
+        return find_equal(queries, self.keys, allowed_keys(self.mask, self.keys))
+
+    def _with_axis(self, name: str, tensor: Tensor) -> Tensor:
+        """Return (..., item, dim) for a tensor that may lack the axis of items."""
+        given = tensor if tensor.dim() == self.keys.dim() else tensor.unsqueeze(-2)
+        leading = self.keys.shape[:-2]
+        if given.dim() != self.keys.dim() or given.shape[:-2] != leading:
+            axes = "".join(f"{size}, " for size in leading)
+            raise ValueError(f"{name} must be ({axes}item, dim) or ({axes}dim), got shape {tuple(tensor.shape)}")
+        return given
+
+    def _check_lookup(self) -> None:
+        """Raise ValueError if keys cannot be found in this memory."""
+        if self.mapped_by is not None:
+            raise ValueError(
+                f"keys must not be mapped to be found, got keys mapped by {type(self.mapped_by).__name__}; use the "
+                "memory before `map_keys_with`"
+            )
+        if self.keys.shape[:-2] != self.values.shape[:-2]:
+            raise ValueError(
+                f"keys and values must have the same leading axes to be found, got shapes {tuple(self.keys.shape)} "
+                f"and {tuple(self.values.shape)}"
+            )
+
+    def _compacted(self, keys: Tensor, values: Tensor, allowed: Tensor) -> Self:
+        keys, values, mask = compact(keys, values, allowed)
+        return replace(self, keys=keys, values=values, mask=mask)
+
     def _concatenate(self, keys: Tensor, values: Tensor) -> Self:
         return replace(self, keys=torch.cat((self.keys, keys), -2), values=torch.cat((self.values, values), -2))
+
+
+def _raise_if_missing(missing: Bool[Tensor, "... query"], name: str) -> None:
+    """Raise KeyError, naming the first key that is missing."""
+    if bool(missing.any()):
+        *row, number = missing.nonzero()[0].tolist()
+        where = f" of row {', '.join(map(str, row))}" if row else ""
+        raise KeyError(f"{name} must be in the memory, but number {number}{where} is not")
 
 
 def _should_preallocate(old_keys: Tensor, *others: Tensor) -> bool:

@@ -73,6 +73,7 @@ from regard.models.readers.reader import Reader as Reader
 from regard.models.readers.series import SeriesReader as SeriesReader
 from regard.models.readers.sound import FrameReader as FrameReader
 from regard.models.readers.tokens import TokenReader as TokenReader
+from regard.models.readers.tokens import embedding_projection as embedding_projection
 from regard.models.readers.tokens import embedding_table as embedding_table
 from regard.models.readers.tracks import TrackReader as TrackReader
 from regard.models.writers.classes import ClassWriter as ClassWriter

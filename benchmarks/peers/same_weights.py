@@ -1,8 +1,7 @@
 """The same random weights in every library: this library's, converted to Transformers, converted to CTranslate2.
 
     translator   Marian's architecture: post norm, tied table times sqrt(d), sinusoidal positions (copied from ours)
-    GPT          pre norm, learned positions, gelu; ours embeds with sqrt(d) E and outputs with E: Transformers gets
-                 sqrt(d) E as its only table, and its last norm is divided by sqrt(d), so that scores are the same
+    GPT          pre norm, learned positions, gelu, tied table without a factor
 
 Rows of PAD, BOS and EOS in the translator's table are zero: their scores are 0, the best of the 10,000 others is always
 higher, and so every search generates the maximum number of tokens without banned tokens, which would cost CTranslate2
@@ -10,7 +9,6 @@ and Transformers time. Attention weights are scaled up, feed-forward weights too
 an output does not repeat one token (three distinct ones in twenty), yet is not decided by rounding errors.
 """
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +97,8 @@ def as_gpt2(model: Any, sizes: Sizes) -> Any:
     ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
     settings = GPT2Config(vocab_size=sizes.vocab, **shape, **ends, activation_function="gelu")
     gpt2 = GPT2LMHeadModel._from_config(settings, attn_implementation="sdpa").eval()
-    root, body = math.sqrt(sizes.width), gpt2.transformer
-    body.wte.weight.copy_(model.writes.output_table.weight * root)
+    body = gpt2.transformer
+    body.wte.weight.copy_(model.writes.output_table.weight)
     body.wpe.weight.copy_(model.core.positions.weight[: sizes.context])
     for block, target in zip(model.core.decoder.children(), body.h, strict=True):
         _copy(target.ln_1, block.add_attention.norm)
@@ -112,8 +110,7 @@ def as_gpt2(model: Any, sizes: Sizes) -> Any:
         _copy_transposed(target.attn.c_proj, block.attention.output.weight, block.attention.output.bias)
         _copy_transposed(target.mlp.c_fc, block.feedforward.expand.weight, block.feedforward.expand.bias)
         _copy_transposed(target.mlp.c_proj, block.feedforward.contract.weight, block.feedforward.contract.bias)
-    body.ln_f.weight.copy_(model.core.decoder_norm.weight / root)
-    body.ln_f.bias.copy_(model.core.decoder_norm.bias / root)
+    _copy(body.ln_f, model.core.decoder_norm)
     return gpt2
 
 

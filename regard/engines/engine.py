@@ -41,7 +41,7 @@ class Limits:
 
 def limits_of(form: TextForm) -> Limits:
     """Return the limits of a form."""
-    target_ids = len(form.writes.output)
+    target_ids = len(form.writes.output.weight)
     source_ids = target_ids if form.source is None else len(form.source.weight)
     return Limits(form.source is not None, source_ids, target_ids, form.max_positions)
 

@@ -54,7 +54,8 @@ def logits(form: TextForm, source: Tensor | None, target: Tensor, *, largest: fl
     """
     core, writer = form.core, form.writes
     _require(
-        len(writer.inputs.weight) == len(writer.output), "its input and output tables have different numbers of ids"
+        len(writer.inputs.weight) == len(writer.output.weight),
+        "its input and output tables have different numbers of ids",
     )
     memory = None
     if form.source is not None and source is not None:
@@ -67,7 +68,7 @@ def logits(form: TextForm, source: Tensor | None, target: Tensor, *, largest: fl
         items = _block(block, items, memory, causal=True)
     is_in_range = math.isinf(largest) or bool((items.abs() <= largest).all())  # False for NaN
     _require(is_in_range, f"its items exceed {largest:g}, whose squares may overflow float32")
-    return _normalize_last(core.decoder_norm, items) @ writer.output.T
+    return _scores(writer.output, _normalize_last(core.decoder_norm, items))
 
 
 def probe(form: TextForm, model: Any, *, largest: float) -> None:
@@ -80,7 +81,7 @@ def probe(form: TextForm, model: Any, *, largest: float) -> None:
     max_length = form.max_positions or max(_LENGTHS)
     lengths = [min(length, max_length) for length in _LENGTHS]
     steps = min(_STEPS, max_length)
-    targets = torch.stack([_ids(len(form.writes.output), steps, row) for row in range(len(lengths))])
+    targets = torch.stack([_ids(len(form.writes.output.weight), steps, row) for row in range(len(lengths))])
     sources = None
     if form.source is not None:
         sources = [_ids(len(form.source.weight), length, row) for row, length in enumerate(lengths)]
@@ -132,7 +133,12 @@ def _require(condition: bool, reason: str) -> None:
 
 
 def _embed(table: TableForm, ids: Tensor) -> Tensor:
-    return table.weight[ids] * table.scale
+    items = table.weight[ids] * table.scale
+    return items if table.projection is None else items @ table.projection.T
+
+
+def _scores(table: TableForm, hidden: Tensor) -> Tensor:
+    return (hidden if table.projection is None else hidden @ table.projection) @ table.weight.T
 
 
 def _add_positions(form: TextForm, items: Tensor) -> Tensor:

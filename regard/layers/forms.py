@@ -2,7 +2,7 @@
 
     Linear       LinearForm(W, b)                    x W^T + b
     LayerNorm    NormForm(scale, shift, eps)         scale (x - mean) / sqrt(variance + eps) + shift
-    Embedding    TableForm(E, scale)                 scale E[id]
+    Embedding    TableForm(E, scale, W)              scale E[id] W^T
     ...          up to the whole model; `Score.form` does the same for scores
 
 A form holds everything that determines what its module computes in evaluation: sizes, settings and the weights, which
@@ -53,11 +53,18 @@ class NormForm:
 
 @dataclass(frozen=True, eq=False)
 class TableForm:
-    """scale E[id]."""
+    """scale E[id] W^T, and in the output layer h W E^T."""
 
     weight: Tensor
-    """(ids, dim)."""
+    """(ids, dim): E."""
     scale: float
+    projection: Tensor | None = None
+    """(width, dim): W; None: the identity."""
+
+    @property
+    def matrix(self) -> Tensor:
+        """E W^T (ids, width)."""
+        return self.weight if self.projection is None else self.weight @ self.projection.T
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +171,8 @@ class WriterForm:
 
     inputs: TableForm
     """Embedding of the previous output token."""
-    output: Tensor
-    """(ids, dim): scores of the next token are h E^T."""
+    output: TableForm
+    """Scores of the next token are h W E^T."""
 
 
 @dataclass(frozen=True, eq=False)

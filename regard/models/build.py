@@ -4,9 +4,11 @@ Weights are drawn in the order of construction, so that the order of the lines o
 """
 
 from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeVar
 
 from torch import nn
 
+from regard.layers.linear import Linear
 from regard.layers.pool import AttentionPooling, ClassToken, LastItem, MeanPooling
 from regard.layers.positions.grid import GridPositions
 from regard.models.autoencoders.autoencoder import Autoencoder
@@ -21,6 +23,8 @@ from regard.models.config import (
     ModelConfig,
     RecurrentConfig,
     SelfAttentiveConfig,
+    TaggerConfig,
+    TokenModelConfig,
     TransformerConfig,
     directions_of,
 )
@@ -30,7 +34,7 @@ from regard.models.cores.self_attentive import SelfAttentive
 from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.models.readers.reader import Reader
-from regard.models.readers.tokens import TokenReader, embedding_table
+from regard.models.readers.tokens import TokenReader, embedding_projection, embedding_table
 from regard.models.readers.tracks import TrackReader
 from regard.models.writers.sets import SetWriter
 from regard.models.writers.tags import TagWriter
@@ -44,6 +48,10 @@ CORES: dict[type, Callable[..., Core]] = {
     SelfAttentiveConfig: SelfAttentive,
 }
 """The core of each config."""
+_UNSCALED_STD = 0.02
+"""Standard deviation of embeddings that are not scaled: radford2018, section 4.1."""
+
+ReaderT = TypeVar("ReaderT", bound=TokenReader)
 
 
 def build_core(
@@ -82,25 +90,28 @@ def build(
         raise ValueError(
             f"source_vocab and target_vocab must be equal with tie=all, got {source_vocab} and {target_vocab}"
         )
-    width = config.core.width
-    source = embedding_table(source_vocab, width)
-    target = source if config.tie == "all" else embedding_table(target_vocab, width)
-    output = embedding_table(target_vocab, width) if config.tie == "none" else target
+    source = _draw_embeddings(config, source_vocab)
+    target = source if config.tie == "all" else _draw_embeddings(config, target_vocab)
+    output = _draw_embeddings(config, target_vocab) if config.tie == "none" else target
     core = build_core(config.core, dropout=config.dropout)
-    positions = None if grid is None else GridPositions(grid, width)
-    inputs = TokenReader(target, dropout=config.dropout)
+    positions = None if grid is None else GridPositions(grid, config.core.width)
     return Model(
-        reads=TokenReader(source, dropout=config.dropout),
+        reads=_token_reader(TokenReader, config, source),
         core=core,
-        writes=TokenWriter(inputs, output, positions=positions, label_smoothing=label_smoothing),
+        writes=TokenWriter(
+            _token_reader(TokenReader, config, target),
+            output.table,
+            output_projection=output.projection,
+            positions=positions,
+            label_smoothing=label_smoothing,
+        ),
     )
 
 
 def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Model:
     """Build a causal language model, with tied input and output embeddings."""
     core = build_core(config.core, dropout=config.dropout, encodes=False)
-    inputs = TokenReader(embedding_table(vocab, config.core.width), dropout=config.dropout)
-    return Model(reads=None, core=core, writes=TokenWriter(inputs))
+    return Model(reads=None, core=core, writes=TokenWriter(build_token_reader(config, vocab)))
 
 
 def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) -> Model:
@@ -110,9 +121,9 @@ def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) ->
     return Model(reads=reads, core=core, writes=TrackWriter(core.memory_dim, predicted, dropout=config.dropout))
 
 
-def build_tagger(config: EncoderConfig, *, vocab: int, num_tags: int, label_smoothing: float = 0.0) -> Model:
+def build_tagger(config: TaggerConfig, *, vocab: int, num_tags: int, label_smoothing: float = 0.0) -> Model:
     """Build a tagger of tokens."""
-    reads = TokenReader(embedding_table(vocab, config.core.width), dropout=config.dropout)
+    reads = build_token_reader(config, vocab)
     core = build_core(config.core, dropout=config.dropout, decodes=False)
     writes = TagWriter(core.memory_dim, num_tags, dropout=config.dropout, label_smoothing=label_smoothing)
     return Model(reads=reads, core=core, writes=writes)
@@ -158,3 +169,38 @@ def build_detector(config: DetectorConfig, reads: Reader, *, num_classes: int, a
         nms_threshold=config.nms_threshold,
     )
     return Model(reads=reads, core=core, writes=writes)
+
+
+def build_token_reader(config: TokenModelConfig, vocab: int, kind: type[ReaderT] = TokenReader) -> ReaderT:
+    """Build a reader of token ids with embeddings of its own.
+
+    kind: TokenReader, or a subclass of it.
+    """
+    return _token_reader(kind, config, _draw_embeddings(config, vocab))
+
+
+class _Embeddings(NamedTuple):
+    """Table of embeddings, and the map of embeddings of another size to the width of the core."""
+
+    table: nn.Embedding
+    projection: Linear | None
+
+
+def _draw_embeddings(config: TokenModelConfig, vocab: int) -> _Embeddings:
+    width = config.core.width
+    dim = width if config.embedding_dim is None else config.embedding_dim
+    table = embedding_table(vocab, dim, std=_UNSCALED_STD if _scale(config) == "one" else None)
+    return _Embeddings(table, None if dim == width else embedding_projection(dim, width))
+
+
+def _token_reader(kind: type[ReaderT], config: TokenModelConfig, embeddings: _Embeddings) -> ReaderT:
+    options = {"projection": embeddings.projection, "dropout": config.dropout}
+    return kind(embeddings.table, scale=_scale(config), **options)
+
+
+def _scale(config: TokenModelConfig) -> Literal["root", "one"]:
+    """Return the scale of the embeddings; if it is not given, that of the source of the model."""
+    if config.embedding_scale is not None:
+        return config.embedding_scale
+    is_gpt = isinstance(config, LanguageModelConfig) and isinstance(config.core, TransformerConfig)
+    return "one" if is_gpt else "root"

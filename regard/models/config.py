@@ -358,7 +358,19 @@ CORES = {config.name: config for config in (TransformerConfig, RecurrentConfig, 
 
 
 @settings
-class ModelConfig:
+class EmbeddingConfig:
+    """Config of the embeddings of tokens."""
+
+    embedding_dim: Width | None = None
+    """Size of the embeddings, if it is not the width of the core: a matrix then maps them to the width, and hidden
+    states back to them. (lan2020)"""
+    embedding_scale: Literal["root", "one"] | None = None
+    """root: embeddings are multiplied by the root of their size (vaswani2017); one: they are not (radford2018). If not
+    given, one for a language model with a transformer, as in GPT, else root."""
+
+
+@settings
+class ModelConfig(EmbeddingConfig):
     """Config of an encoder-decoder model."""
 
     core: CoreConfig = field(default_factory=TransformerConfig)
@@ -398,7 +410,12 @@ class ClassifierConfig:
 
 
 @settings
-class LanguageModelConfig:
+class TextClassifierConfig(ClassifierConfig, EmbeddingConfig):
+    """Config of a classifier of texts: an encoder and attention pooling by a learned query."""
+
+
+@settings
+class LanguageModelConfig(EmbeddingConfig):
     """Config of a causal language model: a decoder without a source (decoder-only)."""
 
     core: CoreConfig = field(
@@ -419,6 +436,15 @@ class EncoderConfig:
     """transformer, recurrent or self-attentive; only the encoder is used."""
     dropout: FractionBelowOne = 0.1
     """Share of activations set to zero in training: inside the core, before the output."""
+
+
+@settings
+class TaggerConfig(EncoderConfig, EmbeddingConfig):
+    """Config of a tagger of tokens: an encoder alone."""
+
+
+TokenModelConfig = ModelConfig | TextClassifierConfig | LanguageModelConfig | TaggerConfig
+"""Config of any model that reads tokens."""
 
 
 @settings

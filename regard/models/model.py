@@ -7,7 +7,7 @@
 Any reader can be combined with any core and any writer. Without a reader, the core is a decoder alone, and the model a
 causal language model:
 
-    h_0 = U W_e + W_p      h_l = block(h_{l-1})      p(u_t | u_<t) = softmax(h_n W_e^T)        W_e tied
+    h_0 = U W_e + W_p      h_l = block(h_{l-1})      p(u_t | u_<t) = softmax(h_n W_e^T)        U one-hot, W_e tied
 
 With a writer of tokens a model is a stepper: `start(source)` encodes the source, then `step(tokens, state)` takes one
 more token per row; the results equal those of `forward`.

@@ -24,14 +24,14 @@ SENTENCES = [[5, 6, 7, EOS], [8, EOS], [4, 9, 10, 11, 12, EOS]]
 Change = Callable[[Any], None]
 
 
-def encoder_decoder(core: Any = SMALL, *, tie: Any = "none") -> Any:
+def encoder_decoder(core: Any = SMALL, *, tie: Any = "none", **options: Any) -> Any:
     torch.manual_seed(3)
-    return perturb(build(ModelConfig(core=core, tie=tie), source_vocab=VOCAB, target_vocab=VOCAB))
+    return perturb(build(ModelConfig(core=core, tie=tie, **options), source_vocab=VOCAB, target_vocab=VOCAB))
 
 
-def language_model(core: Any = SMALL) -> Any:
+def language_model(core: Any = SMALL, **options: Any) -> Any:
     torch.manual_seed(3)
-    return perturb(build_language_model(LanguageModelConfig(core=core), vocab=VOCAB))
+    return perturb(build_language_model(LanguageModelConfig(core=core, **options), vocab=VOCAB))
 
 
 def perturb(model: Any) -> Any:

@@ -35,6 +35,7 @@ from regard.models.config import (
     SinusoidalConfig,
     TransformerConfig,
 )
+from regard.models.readers.tokens import embedding_projection
 from tests.engines.small import ENGINES, SMALL, VOCAB, Change, check, encoder_decoder, is_close, language_model, outputs
 
 pytestmark = [
@@ -100,6 +101,28 @@ def test_each_value_of_each_setting_gives_the_outputs_of_torch_or_is_refused(mak
 @pytest.mark.parametrize("tie", get_args(get_type_hints(ModelConfig)["tie"]))
 def test_each_way_to_tie_tables_gives_the_outputs_of_torch(tie, name) -> None:
     assert check(encoder_decoder(tie=tie), name) is None
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize(("dim", "scale"), [(None, "one"), (5, "root"), (17, "one")])
+@pytest.mark.parametrize("make", [encoder_decoder, language_model, partial(encoder_decoder, tie="all")])
+def test_embeddings_of_each_size_and_scale_give_the_outputs_of_torch(make, dim, scale, name) -> None:
+    assert check(make(embedding_dim=dim, embedding_scale=scale), name) is None
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: setattr(model.reads, "scale", 3.0),
+        lambda model: setattr(model.reads, "projection", embedding_projection(5, 12)),
+    ],
+    ids=["scale", "projection"],
+)
+def test_readers_of_one_table_may_differ(change, name) -> None:
+    model = encoder_decoder(tie="all", embedding_dim=5)
+    change(model)
+    assert check(model, name) is None
 
 
 def put(path: str, name: str, value: Any) -> Change:
@@ -215,7 +238,9 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "no decoder": (lambda model: setattr(model.core, "decoder", nn.ModuleList()), False),
     "a norm in place of a table": (put("reads", "table", lambda: nn.LayerNorm(12)), False),
     "a table that cuts": (put("reads.table", "max_norm", 0.5), False),
-    "another scale of a table": (put("reads.table", "embedding_dim", 3), True),
+    "another scale of a table": (put("reads", "scale", 3.0), True),
+    "a map of embeddings of another size": (put("reads", "projection", lambda: embedding_projection(11, 12)), False),
+    "a map of embeddings with a bias": (put("writes", "output_projection", lambda: nn.Linear(12, 12)), False),
     "tables tied": (lambda model: setattr(model.reads, "table", model.writes.output_table), True),
     "a larger output": (put("writes", "output_table", lambda: nn.Embedding(VOCAB + 1, 12)), False),
     "a narrow table": (put("writes.inputs", "table", lambda: nn.Embedding(VOCAB, 11)), False),

@@ -195,7 +195,7 @@ def test_form_holds_copies_and_keeps_shared_tensors_shared() -> None:
     model = encoder_decoder(dataclasses.replace(SMALL, positions=RelativeConfig()), tie="all")
     form = lower(model, lambda form: None)
     assert form.source is not None
-    assert form.source.weight is form.writes.output
+    assert form.source.weight is form.writes.output.weight
     biases = {id(block.attention.read.bias) for block in form.core.encoder}
     assert len(biases) == 1
     own = {weight.data_ptr() for weight in model.parameters()}

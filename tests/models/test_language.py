@@ -1,4 +1,7 @@
-"""Language models: causality, steps equal to forward, the loss of next tokens."""
+"""Language models: the formula of GPT, causality, steps equal to forward, the loss of next tokens."""
+
+import math
+from typing import Any
 
 import pytest
 import torch
@@ -43,6 +46,71 @@ def model(request: pytest.FixtureRequest) -> Model:
 def logits_of(model: Model, tokens: Tensor) -> Tensor:
     """Return the logits after each token: the targets are the tokens and one more, which is not read."""
     return model(target=Unpadded.of(functional.pad(tokens, (0, 1))))
+
+
+def gpt(model: Any, tokens: Tensor, order: str) -> Tensor:
+    """Return P (rows, time, vocab) of the lectures, D, in plain torch:
+
+    h_0 = U W_e + W_p      h_l = block(h_{l-1})      P = softmax(h_n W_e^T)      U one-hot
+    """
+    embedding, decoder = model.writes.inputs.table.weight, model.core.decoder
+    time, is_later = tokens.shape[1], torch.ones(tokens.shape[1], tokens.shape[1]).triu(1).bool()
+
+    def normalize(norm: Any, x: Tensor) -> Tensor:
+        mean = x.mean(-1, keepdim=True)
+        variance = ((x - mean) ** 2).mean(-1, keepdim=True)
+        return (x - mean) / (variance + 1e-5).sqrt() * norm.weight + norm.bias
+
+    def multi_head(attention: Any, x: Tensor) -> Tensor:
+        maps = (attention.query, attention.key, attention.value)
+        query, key, value = ((x @ m.weight.T + m.bias).reshape(*x.shape[:2], 3, 4) for m in maps)
+        scores = torch.einsum("rihd,rjhd->rhij", query, key) / math.sqrt(4)
+        weights = scores.masked_fill(is_later, -math.inf).softmax(-1)
+        read = torch.einsum("rhij,rjhd->rihd", weights, value).reshape(x.shape)
+        return read @ attention.output.weight.T + attention.output.bias
+
+    def feed_forward(ff: Any, x: Tensor) -> Tensor:
+        inner = x @ ff.expand.weight.T + ff.expand.bias
+        inner = inner * (1 + torch.erf(inner / math.sqrt(2))) / 2
+        return inner @ ff.contract.weight.T + ff.contract.bias
+
+    h = functional.one_hot(tokens, 11).double() @ embedding + model.core.positions.weight[:time]
+    for block in decoder:
+        first, second = block.add_attention.norm, block.add_feedforward.norm
+        if order == "post":  # the lectures' block
+            middle = normalize(first, h + multi_head(block.attention, h))
+            h = normalize(second, middle + feed_forward(block.feedforward, middle))
+        else:
+            middle = h + multi_head(block.attention, normalize(first, h))
+            h = middle + feed_forward(block.feedforward, normalize(second, middle))
+    if order == "pre":
+        h = normalize(model.core.decoder_norm, h)
+    return (h @ embedding.T).softmax(-1)
+
+
+@pytest.mark.parametrize("order", ["post", "pre"])
+def test_gpt_is_the_formula_of_the_lectures(order):
+    core = TransformerConfig(
+        layers=3, width=12, heads=3, feedforward=17, activation="gelu", norm_order=order, positions=LearnedConfig()
+    )
+    model = build_language_model(LanguageModelConfig(core=core), vocab=11).double().eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3 * torch.randn_like(weight))
+        tokens = torch.randint(11, (2, 7))
+        close(logits_of(model, tokens).softmax(-1), gpt(model, tokens, order))
+
+
+def test_the_default_language_model_is_the_gpt_of_the_lectures_but_for_the_order_of_norms():
+    core = LanguageModelConfig().core
+    assert isinstance(core, TransformerConfig)
+    assert isinstance(core.positions, LearnedConfig)
+    assert core.norm_order == "pre"
+    model: Any = build_language_model(LanguageModelConfig(), vocab=2000)
+    assert model.writes.inputs.scale == 1
+    assert model.writes.output_table is model.writes.inputs.table
+    # N(0, 0.02), as published: five standard deviations of the estimate.
+    assert abs(model.writes.inputs.table.weight.std() - 0.02) < 5 * 0.02 / math.sqrt(2 * 2000 * 128)
 
 
 def test_steps_equal_forward(model):

@@ -110,10 +110,11 @@ class PackedTransformer:
         self._encoder_bias, self._decoder_bias = _bias_of(core.encoder), _bias_of(core.decoder)
         self.limits = limits_of(form)
         self.reads_source = form.source is not None
-        self.width = form.writes.output.shape[1]
+        output = form.writes.output.matrix
+        self.width = output.shape[1]
         self.target = _embeddings(form.writes.inputs)
         self.source = self.target
-        if form.source is not None and form.source.weight is not form.writes.inputs.weight:
+        if form.source is not None and not _is_same(form.source, form.writes.inputs):
             self.source = _embeddings(form.source)
         self.products, self.norms = ProductTable(KINDS[compute_type]), []
         size, value_size = _head_sizes(attention)
@@ -131,9 +132,9 @@ class PackedTransformer:
             between = None if block.add_cross is None else block.add_cross.norm
             self._norms(block.add_attention.norm, between, block.add_feedforward.norm)
         self._norms(core.decoder_norm)
-        self.products.add(form.writes.output, None, padding_bias=-math.inf)
+        self.products.add(output, None, padding_bias=-math.inf)
         self.table = self.products.build_table()
-        self.sizes = self._sizes(core, len(form.writes.output))
+        self.sizes = self._sizes(core, len(output))
         mapped = self.heads.count * self.heads.padded_size
         mapped += self.key_heads.count * (self.key_heads.padded_size + self.value_heads.padded_size)
         self.widest_mapped = round_up_to_panel(mapped)
@@ -305,8 +306,14 @@ def _array(tensor: Tensor) -> np.ndarray:
 
 
 def _embeddings(table: TableForm) -> np.ndarray:
-    """Return the scaled embeddings."""
-    return _array(table.weight.detach() * table.scale)
+    """Return the scaled embeddings, mapped to the width."""
+    return _array(table.matrix.detach() * table.scale)
+
+
+def _is_same(first: TableForm, second: TableForm) -> bool:
+    """Return True if two tables give the same embeddings."""
+    is_shared = first.weight is second.weight and first.projection is second.projection
+    return is_shared and first.scale == second.scale
 
 
 def _pad_heads(linear: LinearForm, heads: Heads, scale: float = 1.0) -> tuple[Tensor, Tensor]:

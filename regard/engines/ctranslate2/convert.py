@@ -31,6 +31,7 @@ from regard.layers.forms import (
     NormForm,
     RotaryForm,
     SinusoidsForm,
+    TableForm,
     TextForm,
     TransformerForm,
 )
@@ -41,9 +42,9 @@ _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu":
 
 def unsupported_reason(form: TextForm) -> str | None:
     """Return why CTranslate2 cannot compute a form, as the end of a sentence; None if it can."""
-    attentions, width = attention_forms(form), form.writes.output.shape[1]
+    attentions, width = attention_forms(form), form.writes.output.matrix.shape[1]
     in_attentions = (_unsupported_in_attention(attention, width) for attention in attentions)
-    return next(chain(chain.from_iterable(in_attentions), _unsupported_in_model(form, attentions, width)), None)
+    return next(chain(chain.from_iterable(in_attentions), _unsupported_in_model(form, attentions)), None)
 
 
 def source_tokens(ids: Iterable[int]) -> list[str]:
@@ -70,7 +71,7 @@ def build_specification(form: TextForm, *, num_positions: int) -> Any:
         "rms_norm": block.add_attention.norm.is_rms,
     }
     heads = block.attention.num_heads
-    vocabulary = [str(i) for i in range(len(form.writes.output))]
+    vocabulary = [str(i) for i in range(len(form.writes.output.weight))]
     if form.source is None:
         options["alibi"] = block.attention.read.bias is not None
         if block.attention.key_heads != heads:
@@ -85,24 +86,22 @@ def build_specification(form: TextForm, *, num_positions: int) -> Any:
         spec.register_source_vocabulary(source_tokens(range(len(form.source.weight))))
         spec.register_target_vocabulary(vocabulary)
         spec.config.decoder_start_token = str(BOS)
-        spec.encoder.embeddings[0].weight = _array(form.source.weight)
+        _set_table(spec.encoder, spec.encoder.embeddings[0], form.source)
         _set_stack(spec.encoder, core.encoder, core.encoder_norm, _positions(core, num_positions))
     for name, token in (("bos", BOS), ("eos", EOS), ("unk", UNK)):
         setattr(spec.config, f"{name}_token", str(token))
     spec.config.add_attribute("layer_norm_epsilon", block.add_feedforward.norm.eps)
-    spec.decoder.embeddings.weight = _array(form.writes.inputs.weight)
-    spec.decoder.projection.weight = _array(form.writes.output)
+    _set_table(spec.decoder, spec.decoder.embeddings, form.writes.inputs)
+    spec.decoder.projection.weight = _array(form.writes.output.matrix)
     _set_stack(spec.decoder, core.decoder, core.decoder_norm, _positions(core, num_positions))
     spec.validate()
     spec.optimize()
     return spec
 
 
-def _unsupported_in_model(form: TextForm, attentions: list[AttentionForm], width: int) -> Iterator[str]:
+def _unsupported_in_model(form: TextForm, attentions: list[AttentionForm]) -> Iterator[str]:
     if len({norm.eps for norm in norm_forms(form)}) > 1:
         yield "its norms have different eps, and CTranslate2 supports one eps only"
-    if any(table.scale != math.sqrt(width) for table in (form.source, form.writes.inputs) if table is not None):
-        yield "its embeddings are not scaled by the root of their size"
     windows = [block.window for block in form.core.decoder if block.window is not None]
     if windows:
         yield f"its decoder attends to a window of {windows[0]} targets"
@@ -172,6 +171,13 @@ def _set_stack(spec: Any, blocks: Iterable[BlockForm], norm: NormForm | None, po
             _set_linear(layer.ffn.linear_0, gate)
             _set_linear(layer.ffn.linear_0_noact, expand)
         _set_linear(layer.ffn.linear_1, block.feedforward.contract)
+
+
+def _set_table(spec: Any, embeddings: Any, table: TableForm) -> None:
+    """Set the embeddings of a stack: CTranslate2 scales by the root of the width, or not at all."""
+    matrix = table.matrix
+    spec.scale_embeddings = table.scale == math.sqrt(matrix.shape[1])
+    embeddings.weight = _array(matrix if spec.scale_embeddings else matrix * table.scale)
 
 
 def _set_attention(spec: Any, attention: AttentionForm, *inputs: tuple[LinearForm, ...]) -> None:

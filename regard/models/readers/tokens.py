@@ -1,11 +1,16 @@
 """Token reader: an embedding of token ids.
 
-    x_i = sqrt(d) E[id_i]        E (vocab, d), entries of variance 1/d, so that x has variance 1
+    x_i = c E[id_i]              E (vocab, d), c = sqrt(d) or 1; as a product, the one-hot vector of id_i times E
+    x_i = c E[id_i] W^T          embeddings of another size e than the width d: E (vocab, e), W (d, e)
 
-Source: vaswani2017, section 3.4.
+    root    c = sqrt(e), entries of variance 1/e, so that x has variance 1         vaswani2017, section 3.4
+    one     c = 1, entries with a standard deviation of 0.02                       radford2018, section 4.1
+
+Source: lectures, D (GPT: h_0 = U W_e); maps of embeddings of another size: lectures, C; lan2020, section 3.1.
 """
 
 import math
+from typing import Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -13,28 +18,56 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.layers.dropout import Dropout
 from regard.layers.forms import NoFormError, TableForm
+from regard.layers.linear import Linear
 from regard.models.readers.reader import Reader
 
+_SCALES = "root", "one"
 
-def embedding_table(vocab: int, dim: int) -> nn.Embedding:
-    """Return an embedding table (vocab, dim), normal with variance 1 / dim."""
+
+def embedding_table(vocab: int, dim: int, *, std: float | None = None) -> nn.Embedding:
+    """Return an embedding table (vocab, dim), normal with this standard deviation; dim^(-1/2) if not given."""
     table = nn.Embedding(vocab, dim)
-    nn.init.normal_(table.weight, std=dim**-0.5)
+    nn.init.normal_(table.weight, std=dim**-0.5 if std is None else std)
     return table
 
 
-class TokenReader(Reader):
-    """Embedding of token ids as items (batch, time, dim); the table may be shared with a writer."""
+def embedding_projection(dim: int, width: int) -> Linear:
+    """Return the map of embeddings of size dim to items of size width, W (width, dim) without bias. (glorot2010)"""
+    projection = Linear(dim, width, bias=False)
+    nn.init.xavier_uniform_(projection.weight)
+    return projection
 
-    def __init__(self, table: nn.Embedding, *, dropout: float = 0.0):
+
+class TokenReader(Reader):
+    """Embedding of token ids as items (batch, time, dim); the table may be shared with a writer.
+
+    scale:      root: embeddings are multiplied by the root of their size; one: they are not.
+    projection: map of the embeddings to the width, if they have another size (`embedding_projection`).
+    Raises: ValueError if scale is unknown, or the projection is for embeddings of another size.
+    """
+
+    def __init__(
+        self,
+        table: nn.Embedding,
+        *,
+        scale: Literal["root", "one"] = "root",
+        projection: Linear | None = None,
+        dropout: float = 0.0,
+    ):
         super().__init__()
-        self.dim = table.embedding_dim
+        if scale not in _SCALES:
+            raise ValueError(f"scale must be {' or '.join(_SCALES)}, got {scale!r}")
+        check_projection("projection", projection, table)
+        self.dim = table.embedding_dim if projection is None else projection.out_features
+        self.scale = math.sqrt(table.embedding_dim) if scale == "root" else 1.0
         self.table = table
+        self.projection = projection
         self.dropout = Dropout(dropout)
 
     def embed(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
-        """Return sqrt(d) E[id], with dropout in training."""
-        return self.dropout(self.table(ids) * math.sqrt(self.table.embedding_dim))
+        """Return c E[id], or c E[id] W^T, with dropout in training."""
+        items = self.table(ids) if self.scale == 1 else self.table(ids) * self.scale
+        return self.dropout(items if self.projection is None else self.projection(items))
 
     def forward(self, source: Padded) -> Padded:
         """Return items (batch, time, dim) for ids (batch, time), lengths unchanged."""
@@ -45,10 +78,29 @@ class TokenReader(Reader):
 
         Raises: NoFormError if the table has max_norm, which changes entries when they are looked up.
         """
-        if type(self.table) is not nn.Embedding:
-            raise NoFormError(self.table, f"is a {type(self.table).__name__} where an Embedding is expected")
         if self.table.max_norm is not None:
             raise NoFormError(
                 self.table, f"renormalizes its entries to max_norm={self.table.max_norm} when they are looked up"
             )
-        return TableForm(self.table.weight, math.sqrt(self.table.embedding_dim))
+        return table_form(self.table, self.projection, self.scale)
+
+
+def check_projection(name: str, projection: Linear | None, table: nn.Embedding) -> None:
+    """Raise ValueError if the map is not one of the embeddings of a table, without a bias."""
+    if projection is None:
+        return
+    if projection.in_features != table.embedding_dim:
+        raise ValueError(
+            f"`{name}` must map embeddings of size {table.embedding_dim}, got a map of size {projection.in_features}"
+        )
+    if projection.bias is not None:
+        raise ValueError(f"`{name}` must have no bias, got one")
+
+
+def table_form(table: nn.Embedding, projection: Linear | None, scale: float) -> TableForm:
+    """Return the form of a table and its projection. Raises: NoFormError for parts of other classes."""
+    if type(table) is not nn.Embedding:
+        raise NoFormError(table, f"is a {type(table).__name__} where an Embedding is expected")
+    if projection is not None and getattr(projection, "bias", None) is not None:
+        raise NoFormError(projection, "has a bias, which maps of embeddings do not have")
+    return TableForm(table.weight, scale, None if projection is None else projection.weight)

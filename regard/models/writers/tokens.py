@@ -2,11 +2,12 @@
 
     inputs   BOS y_1 ... y_{n-1} y_n          decoder inputs
     outputs  y_1 y_2 ... y_n     EOS          targets of each position
-    p(y_t | y_<t, x) = softmax(E h_t + b)     E may be the input embedding (tied)
+    p(y_t | y_<t, x) = softmax(E h_t)         E (vocab, d) may be the input embedding (tied)
+                       softmax(E W^T h_t)     embeddings of another size e: E (vocab, e), W (d, e), tied or not
 
 Training uses teacher forcing: the target shifted by one, all positions at once. Decoding feeds back its own outputs.
 
-Source: lectures, D.15 (predicting at time t); tied embeddings: press2017.
+Source: lectures, D.15 (predicting at time t); tied embeddings: press2017; of another size: lan2020, section 3.1.
 """
 
 from typing import Any
@@ -16,9 +17,10 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded, padding
 from regard.layers.forms import NoFormError, TableForm, WriterForm, form_of
+from regard.layers.linear import Linear
 from regard.layers.positions.base import PositionalEncoding
 from regard.models.cores.core import Core
-from regard.models.readers.tokens import TokenReader
+from regard.models.readers.tokens import TokenReader, check_projection, table_form
 from regard.models.writers.writer import Writer
 from regard.ops.linear import linear
 from regard.ops.token_loss import TokenLoss, token_loss
@@ -28,6 +30,7 @@ class TokenWriter(Writer):
     """Decoder input embedding, and output layer with its loss.
 
     output_table: (vocab, dim), the table of `inputs` if not given (tied).
+    output_projection: map W (dim, e) of an output table (vocab, e); that of `inputs` if no output table is given.
     positions:    what `add` of this encoding adds to the decoder inputs, such as GridPositions; None: the core alone
                   encodes positions.
     """
@@ -39,6 +42,7 @@ class TokenWriter(Writer):
         inputs: TokenReader,
         output_table: nn.Embedding | None = None,
         *,
+        output_projection: Linear | None = None,
         positions: PositionalEncoding | None = None,
         label_smoothing: float = 0.0,
     ):
@@ -46,6 +50,8 @@ class TokenWriter(Writer):
         self.dim = inputs.dim
         self.inputs = inputs
         self.output_table = inputs.table if output_table is None else output_table
+        self.output_projection = inputs.projection if output_table is None else output_projection
+        check_projection("output_projection", self.output_projection, self.output_table)
         self.positions = positions
         self.label_smoothing = label_smoothing
 
@@ -74,7 +80,7 @@ class TokenWriter(Writer):
 
     def answer(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
         """Return the logits over the vocabulary."""
-        return linear(hidden, self.output_table.weight)
+        return linear(self._to_table(hidden), self.output_table.weight)
 
     def form(self) -> WriterForm:
         """Return the form of this module in decoding (regard.layers.forms).
@@ -83,11 +89,7 @@ class TokenWriter(Writer):
         """
         if self.positions is not None:
             raise NoFormError(self.positions, "adds positions to the decoder inputs, which only torch runs")
-        if type(self.output_table) is not nn.Embedding:
-            raise NoFormError(
-                self.output_table, f"is a {type(self.output_table).__name__} where an Embedding is expected"
-            )
-        return WriterForm(form_of(self.inputs, TableForm), self.output_table.weight)
+        return WriterForm(form_of(self.inputs, TableForm), table_form(self.output_table, self.output_projection, 1.0))
 
     def count(self, target: Padded) -> int:
         """Return the number of tokens to predict: all but the first of each row."""
@@ -100,4 +102,9 @@ class TokenWriter(Writer):
         real = steps.flatten().nonzero().squeeze(1)
         hidden = hidden.flatten(0, 1).index_select(0, real)  # (tokens, dim)
         next_tokens = target.items[:, 1:].flatten().index_select(0, real)
+        hidden = self._to_table(hidden)
         return token_loss(hidden, self.output_table.weight, None, next_tokens, smoothing=smoothing)
+
+    def _to_table(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch e"]:
+        """Return W^T h, whose products with the entries of the output table are the logits."""
+        return hidden if self.output_projection is None else hidden @ self.output_projection.weight

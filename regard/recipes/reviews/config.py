@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import Literal
 
 from regard.data.config import LabeledConfig, OnBad, TokenizerConfig
-from regard.models.config import ClassifierConfig, RecurrentConfig
+from regard.models.config import RecurrentConfig, TextClassifierConfig
 from regard.recipes.base.config import OtherData, RankedPrediction
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
@@ -23,8 +23,8 @@ class ReviewsRunConfig:
         default_factory=lambda: TokenizerConfig(kind="word", vocab_size=30000, joint=False, lowercase=True, min_count=2)
     )
     """Tokenizer of the texts."""
-    model: ClassifierConfig = field(
-        default_factory=lambda: ClassifierConfig(core=RecurrentConfig(width=128, hidden=256), dropout=0.5)
+    model: TextClassifierConfig = field(
+        default_factory=lambda: TextClassifierConfig(core=RecurrentConfig(width=128, hidden=256), dropout=0.5)
     )
     """The model."""
     word_dropout: FractionBelowOne = 0.3

@@ -23,9 +23,8 @@ from regard.data.text.pairs import Pairs
 from regard.data.tokenizer import UNK, Tokenizer
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
-from regard.models.build import build_classifier
+from regard.models.build import build_classifier, build_token_reader
 from regard.models.model import Model
-from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.recipe import Examples, Prepared, join_items, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
@@ -122,9 +121,9 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def model(self) -> Model:
         """Return a classifier for this vocabulary and these targets."""
         config, smoothing = self.config.model, self.config.train.label_smoothing
-        table = embedding_table(len(self.tokenizer), config.core.width)
+        vocab = len(self.tokenizer)
         if self.feature_kinds is None:
-            reads = TokenReader(table, dropout=config.dropout)
+            reads = build_token_reader(config, vocab)
             return build_classifier(
                 config, reads, lambda dim, pool: self.target.build_writer(dim, config, smoothing, pool)
             )
@@ -133,7 +132,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         settings = {"kinds": kinds, "dropout": config.dropout, "label_smoothing": smoothing}
         return build_classifier(
             config,
-            RatioTextReader(table, dropout=config.dropout),
+            build_token_reader(config, vocab, RatioTextReader),
             lambda dim, pool: NaiveBayesWriter(dim, len(target.names), pool=pool, **settings),
         )
 

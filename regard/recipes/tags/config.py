@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import Literal
 
 from regard.data.config import OnBad, TaggedConfig, TokenizerConfig
-from regard.models.config import EncoderConfig, TransformerConfig, max_length_of
+from regard.models.config import TaggerConfig, TransformerConfig, max_length_of
 from regard.recipes.base.config import OtherData
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
@@ -22,8 +22,8 @@ class TagsRunConfig:
         default_factory=lambda: TokenizerConfig(kind="bpe", vocab_size=4000, joint=False, lowercase=False)
     )
     """Tokenizer of the words, each split into subwords on its own; the tag is predicted at the first subword."""
-    model: EncoderConfig = field(
-        default_factory=lambda: EncoderConfig(
+    model: TaggerConfig = field(
+        default_factory=lambda: TaggerConfig(
             core=TransformerConfig(layers=2, width=96, heads=4, feedforward=192, activation="gelu"), dropout=0.1
         )
     )

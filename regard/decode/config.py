@@ -1,6 +1,6 @@
 """Settings of decoding. Imports no torch, so that the command line shows its help quickly."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from regard.settings.declare import settings
 from regard.settings.ranges import Count, Length, Range, SamplingSeed
@@ -58,6 +58,11 @@ class SampleConfig:
     """Sample from the smallest set of most likely tokens whose total probability reaches this value."""
     seed: SamplingSeed = 1
     """Seed of sampling: another number gives another text."""
+    context: Literal["restart", "slide", "last"] = "restart"
+    """Context of a token once the text is longer than the model's context of k tokens. restart: the last k/2 to k
+    tokens: a full context is cut to its last half, which is read again; one token costs about two steps. last: exactly
+    the last k tokens, as GPT is defined; each token costs a pass over all k. slide: the keys and values of the last k
+    tokens, which also depend on earlier ones; each token costs one step. Not with learned or sinusoidal positions."""
 
     def __post_init__(self) -> None:
         if 0 < self.temperature < _LEAST_TEMPERATURE:

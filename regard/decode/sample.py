@@ -3,7 +3,17 @@
     p(u) ~ exp(logit_u / temperature)       temperature 1: the model's own distribution; 0: the most likely token
     top_k: only the k most likely tokens    top_p: the smallest set of most likely tokens with total probability >= p
 
-Source: holtzman2020, sections 3.1 to 3.3.
+A model reads at most a context of k tokens. What the token after u_1 .. u_n is predicted from, if n > k:
+
+    last       u_{n-k+1} .. u_n at positions 0 .. k - 1, read anew for each token: P(u | u_{n-k+1} .. u_n)
+    restart    the tokens since the last restart: when there are k, the context is cut to the last k/2, read anew
+    slide      keys and values of u_{n-k+1} .. u_n, each computed when its token was read, from the k before it; the
+               same as causal attention with a window of k (TransformerConfig.window) over all tokens
+
+A prompt of more than k tokens is cut to its last k.
+
+Source: holtzman2020, sections 3.1 to 3.3; context of the last k tokens: lectures, D.14; radford2018, section 3.1;
+windows: beltagy2020, section 3.1.
 """
 
 import math
@@ -29,6 +39,14 @@ class CausalLanguageModel(Protocol):
 
     def step(self, tokens: Int[Tensor, " rows"], state: Any) -> tuple[Float[Tensor, "rows vocab"], Any]:
         """Return the logits of the next token, and the state after `tokens`."""
+        ...
+
+    def slide(self, state: Any, window: int) -> Any:
+        """Return the state with the keys and values of the last `window` tokens only, in later steps too."""
+        ...
+
+    def next_logits(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows vocab"]:
+        """Return the logits of the token after these, which are read at once from position 0 on."""
         ...
 
 
@@ -71,9 +89,9 @@ def sample(
 ) -> Iterator[int]:
     """Yield config.length tokens that continue the prompt.
 
-    window: maximum context length; when it is full, the context is cut to its last half.
+    window: maximum context length k, and then config.context applies; None: the model reads all tokens.
     banned: ids that are never drawn.
-    trace:  receives the steps and the output (regard.trace); a segment for each context.
+    trace:  receives the steps and the output (regard.trace); a segment for each context that is read anew.
     Raises: ValueError if the prompt is empty, or if logits hold NaN or +inf.
     """
     if not prompt:
@@ -81,7 +99,8 @@ def sample(
     generator = torch.Generator().manual_seed(seed)
     tokens = list(prompt)
     context = list(tokens if window is None else tokens[-window:])
-    run = _Context(model, trace)
+    sliding = window if config.context == "slide" else None
+    run = _Context(model, trace, window=sliding)
     logits = run.read(context)
     for number in range(1, config.length + 1):
         check_logits(logits)
@@ -91,17 +110,22 @@ def sample(
         tokens.append(token)
         if number == config.length:
             break
-        if window is not None and len(context) >= window:
+        if window is not None and sliding is None and len(context) >= window:
             run.end(token)
-            context = tokens[-max(1, window // 2) :]
+            context = tokens[-num_reread(config, window) :]
             if trace is not None:
                 trace.begin_segment()  # these tokens are read a second time
             run = _Context(model, trace)
-            logits = run.read(context)
+            logits = run.read_once(context) if config.context == "last" else run.read(context)
         else:
             logits = run.read([token])
             context.append(token)
     run.end(tokens[-1])
+
+
+def num_reread(config: SampleConfig, window: int) -> int:
+    """Return the number of last tokens from which a full context of `window` tokens begins anew."""
+    return window if config.context == "last" else max(1, window // 2)
 
 
 @torch.no_grad()
@@ -120,10 +144,13 @@ def trace_tokens(model: CausalLanguageModel, tokens: list[int], *, banned: list[
 
 
 class _Context:
-    """Tokens that a language model has read from its initial state, and their trace, if there is one."""
+    """Tokens that a language model has read from its initial state, and their trace, if there is one.
 
-    def __init__(self, model: CausalLanguageModel, trace: Trace | None):
-        self._model, self._trace, self._state = model, trace, model.start()
+    window: number of last tokens whose keys and values are kept; None: all.
+    """
+
+    def __init__(self, model: CausalLanguageModel, trace: Trace | None, *, window: int | None = None):
+        self._model, self._trace, self._window, self._state = model, trace, window, model.start()
         self._device = next(model.parameters()).device if isinstance(model, torch.nn.Module) else torch.device("cpu")
         self._tokens: list[int] = []
         self._log_probs: list[Tensor] = []
@@ -135,11 +162,19 @@ class _Context:
             if self._trace is not None:
                 self._trace.begin_step([0])
             logits, self._state = self._model.step(torch.tensor([token], device=self._device), self._state)
+            if self._window is not None:
+                self._state, self._window = self._model.slide(self._state, self._window), None
             if self._trace is not None:
                 self._tokens.append(token)
                 self._log_probs.append(logits.detach().float().log_softmax(-1))
                 trace_likely(self._trace, self._log_probs[-1])
         return logits
+
+    def read_once(self, tokens: list[int]) -> Tensor:
+        """Return the logits (1, vocab) after these tokens, which no more will follow: all at once without a trace."""
+        if self._trace is not None:
+            return self.read(tokens)
+        return self._model.next_logits(torch.tensor([tokens], device=self._device))
 
     def end(self, last: int) -> None:
         """Add the output to the trace: the token that follows each token, with its log-probability."""

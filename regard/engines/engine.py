@@ -37,13 +37,17 @@ class Limits:
     """Size of the target vocabulary."""
     positions: int | None = None
     """Number of learned positions."""
+    slide_refusal: str | None = None
+    """Reason why keys and values of old tokens cannot be dropped (SampleConfig.context slide), as a clause."""
 
 
 def limits_of(form: TextForm) -> Limits:
     """Return the limits of a form."""
+    is_added = form.core.positions is not None
+    reason = "its positions are added to the items, and would run beyond the context" if is_added else None
     target_ids = len(form.writes.output.weight)
     source_ids = target_ids if form.source is None else len(form.source.weight)
-    return Limits(form.source is not None, source_ids, target_ids, form.max_positions)
+    return Limits(form.source is not None, source_ids, target_ids, form.max_positions, reason)
 
 
 class Engine(ABC):
@@ -129,19 +133,22 @@ class Engine(ABC):
     ) -> list[list[int]]:
         """Return config.length tokens that continue each prompt.
 
-        window: maximum context length; when it is full, the context is cut to its last half.
+        window: maximum context length, and then config.context applies (regard.decode.sample); None: unlimited.
         seeds:  one per prompt. The same seeds give the same tokens in the same engine, but not in another one, except
                 at temperature 0.
         banned: ids that are never drawn.
         trace:  as in `search`; row i of its samples is prompt i.
         Raises: ValueError if a prompt is empty, or holds an id outside the vocabulary, or for a trace with an engine
-                that does not trace; TypeError if the model is not a language model.
+                that does not trace, or for a context that slides with a model or an engine that cannot drop keys and
+                values; TypeError if the model is not a language model.
         """
         self._check_trace(trace)
         limits = self.limits
         if limits.is_encoder_decoder:
             raise TypeError("`generate` needs a language model, got an encoder-decoder: use `search`")
         check_prompts(prompts, seeds=seeds, banned=banned, window=window, vocab=limits.target_ids)
+        if config.context == "slide" and window is not None and limits.slide_refusal is not None:
+            raise ValueError(f"context must be restart or last, since {limits.slide_refusal}, got slide")
         if not prompts:
             return []
         check_positions(num_positions(max(map(len, prompts)), config.length, window), limits.positions)

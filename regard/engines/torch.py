@@ -47,7 +47,8 @@ class TorchEngine(Engine):
         """Inputs that the model accepts; positions are checked by the model itself."""
         reads, writes = self._model.reads, self._model.writes
         target_ids = _vocab_size(writes.inputs if isinstance(writes, TokenWriter) else None)
-        return Limits(reads is not None, target_ids if reads is None else _vocab_size(reads), target_ids)
+        source_ids = target_ids if reads is None else _vocab_size(reads)
+        return Limits(reads is not None, source_ids, target_ids, slide_refusal=self._model.core.slide_refusal)
 
     def _search(
         self,

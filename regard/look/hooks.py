@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import selection
+from regard.attention.positions import Positions
 from regard.compat.torch import disable_compile, is_batched, is_compiled
 from regard.layers.read import Read
 from regard.look.measures import GradientCall
@@ -139,6 +140,7 @@ class _ReadHooks:
                 mask=None if inputs.mask is None else repr(inputs.mask),
                 bias=None if inputs.bias is None else " ".join(repr(inputs.bias).split()),
                 autocast=_name_of(torch.get_autocast_dtype(device.type)) if _is_mixed(device) else None,
+                first_key=_first_key(inputs.positions),
             )
             with torch.no_grad(), _random_states(self._states):
                 part, size = self._recording.part, self._tile_bytes
@@ -147,6 +149,14 @@ class _ReadHooks:
         if self._graph_calls is not None and output.requires_grad:
             index = len(self._recording.calls(self._name)) - 1
             self._graph_calls.append(GradientCall(self._name, index, inputs.repeat_heads().values, output))
+
+
+def _first_key(positions: Positions) -> int:
+    """Return the position of the first key, if keys are at consecutive positions; else 0."""
+    keys = positions.key_positions
+    if keys is None or not len(keys) or bool((keys.diff() != 1).any()):
+        return 0
+    return max(0, int(keys[0]))
 
 
 def _is_mixed(device: torch.device) -> bool:

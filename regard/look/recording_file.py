@@ -60,6 +60,8 @@ class Call:
     bias: str | None
     autocast: str | None
     """dtype of autocast, for the model and for these weights; None without autocast."""
+    first_key: int = 0
+    """Position of the first key: the number of earlier ones that a sliding memory discarded."""
 
 
 @dataclass(kw_only=True)
@@ -287,6 +289,8 @@ def _check_read(read: _StoredRead, part: Part) -> ReadRecord:
     for call, shape in zip(read.calls, read.shapes, strict=True):
         if not 2 <= len(call.sizes) <= 4 or not all(0 <= size <= _MOST for size in call.sizes):
             raise ValueError(f"invalid sizes of weights: {list(call.sizes)[:8]}")
+        if not 0 <= call.first_key <= _MOST:
+            raise ValueError(f"first_key must be from 0 to {_MOST}, got {call.first_key}")
         expected = part.shape(call.sizes)
         if expected != shape:
             raise ValueError(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.layers.read import INPUT_AFTER_STATE, KINDS, REVERSED_SOURCE, Role
 from regard.look.maps import AttentionMap, SampleMaps
@@ -181,7 +181,10 @@ class _SegmentReads:
         """Return the map of calls of one query each; entries: index of each call and its row, None without a call."""
         weights, recording = self._recording[name], self._recording
         recorded = [entry for entry in entries if entry is not None]
-        num_keys = max(weights[index].shape[-1] for index, _ in recorded)
+        firsts = [
+            call.first_key for call in recording.calls(name)
+        ]  # of the keys of a call: earlier ones were discarded
+        num_keys = max(firsts[index] + weights[index].shape[-1] for index, _ in recorded)
         if role.kind == "chain":
             past_axis, entries = self._past_axis(role.keys, entries, axes)
             queries = keys = _axis_name(axes, past_axis, max(num_keys, len(entries)), allow_shorter=False)
@@ -195,9 +198,13 @@ class _SegmentReads:
         size = len(axes[keys])
 
         def load(head: int) -> Tensor:
-            empty = torch.zeros(1, size, dtype=recording.dtype)
-            rows = [empty if entry is None else _of_head(weights[entry[0]], entry[1], head) for entry in entries]
-            return torch.cat([nn.functional.pad(row, (0, size - row.shape[-1])) for row in rows])
+            rows = torch.zeros(len(entries), size, dtype=recording.dtype)
+            for row, entry in zip(rows, entries, strict=True):
+                if entry is not None:
+                    shown = row[firsts[entry[0]] :]
+                    recorded_row = _of_head(weights[entry[0]], entry[1], head)[0, : len(shown)]
+                    shown[: len(recorded_row)] = recorded_row
+            return rows
 
         call = recording.calls(name)[recorded[-1][0]]
         role = replace(role, queries=queries, keys=keys)

@@ -354,6 +354,15 @@ def directions_of(core: CoreConfig) -> Literal[1, 2] | None:
     return None if isinstance(core, TransformerConfig) else core.directions
 
 
+def slide_refusal(core: CoreConfig) -> str | None:
+    """Return why a core cannot drop the keys and values of old tokens, as a clause; None if it can."""
+    if isinstance(core, RecurrentConfig):
+        return "a recurrent core has no keys and values: its state, of a fixed size, is of all tokens so far"
+    if isinstance(core, TransformerConfig) and isinstance(core.positions, SinusoidalConfig | LearnedConfig):
+        return f"{core.positions.name} positions are added to the items, and would run beyond the context"
+    return None
+
+
 CORES = {config.name: config for config in (TransformerConfig, RecurrentConfig, SelfAttentiveConfig)}
 
 

@@ -134,6 +134,23 @@ class Model(nn.Module):
         hidden, core = self.core.step(item, state.core)
         return self.writes.answer(hidden), ModelState(core, state.position + 1)
 
+    def slide(self, state: ModelState, window: int) -> ModelState:
+        """Return the state with the keys and values of the last `window` targets only, in later steps too.
+
+        Raises: ValueError, with the reason, if the core cannot drop keys and values (`Core.slide_refusal`).
+        """
+        return replace(state, core=self.core.slide(state.core, window))
+
+    def next_logits(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows vocab"]:
+        """Return the logits of the token after these tokens of a language model, all read at once from position 0.
+
+        Raises: TypeError if the model has a reader.
+        """
+        if self.reads is not None:
+            raise TypeError(f"`next_logits` needs a model without a reader, got a {type(self.reads).__name__}")
+        hidden = self.core(self.writes.embed(tokens), self.core.start(None, rows=len(tokens)))
+        return self.writes.answer(hidden[:, -1])
+
     def form(self) -> TextForm:
         """Return the form of this model in decoding (regard.layers.forms)."""
         source = None if self.reads is None else form_of(self.reads, TableForm)

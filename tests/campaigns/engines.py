@@ -50,7 +50,7 @@ CLOSE = 2e-4
 POSITIONS = {kind.name: kind for kind in get_args(PositionsConfig)}
 """Tolerance of scores, sums of some dozens of float32 log-probabilities of some units each; relative above one."""
 MAY_ALONE = {
-    "ctranslate2": r"must hold no PAD|learned positions",
+    "ctranslate2": r"must hold no PAD|learned positions|cannot drop keys and values",
     "compiled": r"$^",
 }
 """Requests that only this engine refuses, as documented in docs/engines.md."""
@@ -74,12 +74,16 @@ def make_case(seed: int, number: int) -> EngineCase:
     draw = random.Random(f"{seed} {number}")
     torch.manual_seed(draw.getrandbits(32))
     core, reads_source, vocab = _core(draw), draw.random() < 0.7, draw.choice([6, 7, 19, 33, 100])
+    embeddings: dict[str, Any] = {
+        "embedding_dim": draw.choice([None, None, 1, 5, 40]),
+        "embedding_scale": draw.choice([None, None, "root", "one"]),
+    }
     if reads_source:
         tie = draw.choice(["all", "target", "none"])
         source_vocab = vocab if tie == "all" else draw.choice([vocab, 5, 40])
-        model = build(ModelConfig(core=core, tie=tie), source_vocab=source_vocab, target_vocab=vocab)
+        model = build(ModelConfig(core=core, tie=tie, **embeddings), source_vocab=source_vocab, target_vocab=vocab)
     else:
-        model, source_vocab = build_language_model(LanguageModelConfig(core=core), vocab=vocab), vocab
+        model, source_vocab = build_language_model(LanguageModelConfig(core=core, **embeddings), vocab=vocab), vocab
     strength = draw.choice([0.0, 0.3, 1.0])
     with torch.no_grad():
         for weight in model.parameters():
@@ -94,11 +98,12 @@ def make_case(seed: int, number: int) -> EngineCase:
         max_length=draw.choice([1, 7, 30, 512]),
         batch_tokens=draw.choice([8192, 8192, 50]),
     )
-    sample = SampleConfig(length=draw.choice([1, 2, 9, 30]), temperature=0)
+    context: Any = draw.choice(["restart", "restart", "last", "slide"])
+    sample = SampleConfig(length=draw.choice([1, 2, 9, 30]), temperature=0, context=context)
     window = draw.choice([None, 1, 2, 8, 40])
     inputs = _inputs(draw, source_vocab, max_length_of(core) or draw.choice([4, 10, 30, 60, 200]))
     request = decode if reads_source else (sample, window)
-    text = f"{core}, vocab {source_vocab}, {vocab}, strength {strength}, {request}, {inputs}"
+    text = f"{core}, {embeddings}, vocab {source_vocab}, {vocab}, strength {strength}, {request}, {inputs}"
     return EngineCase(model.eval(), text, decode if reads_source else None, sample, inputs, window)
 
 

@@ -35,6 +35,13 @@ def test_filter_logits_by_hand(settings, expected):
 class Chain:
     """Language model whose logits depend on the last token alone; the state counts tokens."""
 
+    def slide(self, state: int, window: int) -> int:
+        return state
+
+    def next_logits(self, tokens: Tensor) -> Tensor:
+        self.longest = max(self.longest, tokens.shape[1])
+        return self.table[tokens[:, -1]].clone()
+
     def __init__(self, table: Tensor):
         self.table, self.longest = table.log(), 0
 
@@ -64,6 +71,60 @@ def test_banned_tokens_are_never_drawn_and_the_window_is_never_exceeded():
     assert chain.longest == 5
     with pytest.raises(ValueError, match="prompt must hold at least one token, got none"):
         list(sample(chain, [], SampleConfig(), window=None, seed=1, banned=[]))
+
+
+class Recorder:
+    """Language model whose next token is the last one plus 1; it records the tokens from which it predicts.
+
+    The state is the tokens that were read and are kept, and the most that are kept.
+    """
+
+    def __init__(self) -> None:
+        self.contexts: list[list[int]] = []
+
+    def predict(self, tokens: list[int]) -> Tensor:
+        self.contexts.append(tokens)
+        return torch.nn.functional.one_hot(torch.tensor([tokens[-1] + 1]), 99).float()
+
+    def start(self, source: None = None, *, rows: int = 1) -> tuple[list[int], int]:
+        return [], 99
+
+    def step(self, tokens: Tensor, state: tuple[list[int], int]) -> tuple[Tensor, tuple[list[int], int]]:
+        kept = [*state[0], int(tokens)][-state[1] :]
+        return self.predict(kept), (kept, state[1])
+
+    def slide(self, state: tuple[list[int], int], window: int) -> tuple[list[int], int]:
+        return state[0], window
+
+    def next_logits(self, tokens: Tensor) -> Tensor:
+        return self.predict(tokens[0].tolist())
+
+
+@pytest.mark.parametrize("first", [1, 4, 7])
+@pytest.mark.parametrize("context", ["restart", "slide", "last"])
+def test_each_token_is_predicted_from_the_context_of_the_mode(context, first):
+    window, length, model = 4, 9, Recorder()
+    config = SampleConfig(length=length, temperature=0, context=context)
+    predicted, tokens = [], []
+    for token in sample(model, list(range(first)), config, window=window, seed=1, banned=[]):
+        predicted.append(model.contexts[-1])
+        tokens.append(token)
+    assert tokens == list(range(first, first + length))
+    begin = max(0, first - window)
+    for end, context_read in zip(tokens, predicted, strict=True):  # the text before token n is 0 .. n - 1
+        if context != "restart":
+            begin = max(0, end - window)
+        elif end - begin > window:
+            begin = end - window // 2
+        assert context_read == list(range(begin, end))
+    assert max(map(len, model.contexts)) == window
+
+
+@pytest.mark.parametrize("context", ["restart", "slide", "last"])
+def test_without_a_window_all_tokens_are_read(context):
+    model, config = Recorder(), SampleConfig(length=3, temperature=0, context=context)
+    list(sample(model, [5, 6], config, window=None, seed=1, banned=[]))
+    assert model.contexts[-1] == [5, 6, 7, 8]
 
 
 @pytest.mark.parametrize(

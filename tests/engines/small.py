@@ -46,8 +46,9 @@ def perturb(model: Any) -> Any:
             core.decoder[-1].feedforward.contract.bias[0] += 20
         else:
             model.writes.inputs.table.weight[:, 0] += 4
-        output = model.writes.output_table
-        output.weight[[PAD, BOS], 0] -= 6
+        output, projection = model.writes.output_table, model.writes.output_projection
+        row = torch.eye(output.embedding_dim)[0] if projection is None else projection.weight[0]
+        output.weight[[PAD, BOS]] -= 6 * row / row.square().sum()  # 6 less for the first number of hidden states
     return model.eval()
 
 

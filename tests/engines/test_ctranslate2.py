@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -222,9 +223,23 @@ def test_generated_texts_are_those_of_torch(positions: Any, window: int | None) 
     prompts = [[5, 6, 7], [8], [9, 10] * 10, [4, 5, 6, 7, 8, 9], [10] * 8, [11, 12]]
     options: dict[str, Any] = {"window": window, "seeds": [1] * 6, "banned": BANNED}
     config = SampleConfig(length=40, temperature=0)
-    results = prepare("ctranslate2", model).generate(prompts, config, **options)
+    engine = prepare("ctranslate2", model)
+    results = engine.generate(prompts, config, **options)
     assert results == TorchEngine(model).generate(prompts, config, **options)
     assert [len(tokens) for tokens in results] == [40] * 6
+    last = dataclasses.replace(config, length=12, context="last")
+    assert engine.generate(prompts, last, **options) == TorchEngine(model).generate(prompts, last, **options)
+
+
+def test_a_context_that_slides_is_refused_with_the_engines_that_can() -> None:
+    model = language_model(dataclasses.replace(SMALL, positions=RotaryConfig()))
+    options: dict[str, Any] = {"window": 7, "seeds": [1], "banned": BANNED}
+    sliding = SampleConfig(length=9, context="slide")
+    message = "context must be restart or last, since engine 'ctranslate2' cannot drop keys and values (engines"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        prepare("ctranslate2", model).generate([[5]], sliding, **options)
+    for engine in (TorchEngine(model), prepare("compiled", model)):
+        assert len(engine.generate([[5]], sliding, **options)[0]) == 9
 
 
 def test_eos_that_is_not_banned_is_a_token_like_others() -> None:

@@ -75,6 +75,12 @@ def test_generate_refuses(make, changes, message):
     assert message in str(error.value)
 
 
+def test_a_context_that_slides_needs_positions_that_are_not_added(make):
+    engine = make(language_model(LEARNED))
+    with pytest.raises(ValueError, match=r"context must be restart or last, since .*, got slide"):
+        engine.generate([[5]], SampleConfig(context="slide"), window=6, seeds=[1], banned=[])
+
+
 def test_ids_must_be_integers(make):
     with pytest.raises(TypeError):
         search(make(encoder_decoder(LEARNED)), sentences=[[5.0]])

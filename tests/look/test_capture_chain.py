@@ -1,5 +1,7 @@
 """Captures of recurrent self-attention: one row per item, over the items before it, in the order of reading."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,7 +12,14 @@ from regard.look.hooks import record_weights
 from regard.look.record import record
 from regard.look.sample import Axis, Sample
 from regard.models.build import build_classifier, build_detector, build_language_model
-from regard.models.config import ClassifierConfig, DetectorConfig, LanguageModelConfig, SelfAttentiveConfig
+from regard.models.config import (
+    ClassifierConfig,
+    DetectorConfig,
+    LanguageModelConfig,
+    RotaryConfig,
+    SelfAttentiveConfig,
+    TransformerConfig,
+)
 from regard.models.readers.images import ImageReader
 from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.models.writers.classes import ClassWriter
@@ -100,6 +109,50 @@ def test_reread_windows_are_samples_with_their_own_begin():
     assert first.sample.axes["decoder input"].labels == tuple(labels_of(text[:5]))
     assert second.sample.axes["decoder input"].labels == tuple(labels_of(text[4:7]))
     assert list(second.sample.output_ids) == text[5:8]
+
+
+@pytest.mark.parametrize("cell", ["window", "slide"])
+def test_keys_that_a_sliding_memory_discarded_leave_the_others_at_their_positions(cell):
+    core = TransformerConfig(layers=2, width=6, heads=2, feedforward=9, positions=RotaryConfig(dim=2))
+    core = replace(core, window=3) if cell == "window" else core
+    torch.manual_seed(1)
+    model = build_language_model(LanguageModelConfig(core=core), vocab=11).eval()
+    text, config = [*IDS, 7, 8], SampleConfig(length=1, context="slide")
+    with record(model) as capture, capture.trace.segment([token_sample()]):
+        if cell == "window":
+            trace_tokens(model, text, banned=[0], trace=capture.trace)
+        else:
+            settings = {"window": 3, "seed": 1, "banned": [0]}
+            text = [*IDS[:3], *sample(model, IDS[:3], replace(config, length=4), **settings, trace=capture.trace)][:-1]
+    (sample_maps,) = capture
+    windowed = build_language_model(LanguageModelConfig(core=replace(core, window=3)), vocab=11).eval()
+    windowed.load_state_dict(model.state_dict())
+    with record_weights(windowed) as expected, torch.no_grad():
+        windowed(target=pad([[*text, 0]]))
+    assert len(text) == 6
+    for attention_map in sample_maps.maps:
+        close(attention_map.weights, expected[attention_map.name][0][0])
+
+
+@pytest.mark.parametrize("context", ["last", "slide"])
+def test_each_context_that_is_read_anew_is_a_sample(context):
+    model, config = language_model("rnn"), SampleConfig(length=4, context=context)
+    settings = {"window": 5, "seed": 1, "banned": [0]}
+    with record(model) as capture, capture.trace.segment([token_sample()]):
+        tokens = list(sample(model, IDS, config, **settings, trace=capture.trace))
+    assert tokens == list(sample(model, IDS, config, **settings))
+    text = [*IDS, *tokens]
+    spans = [(0, 5), (1, 6), (2, 7)] if context == "last" else [(0, 7)]
+    for sample_maps, (begin, end) in zip(capture, spans, strict=True):
+        ids = text[begin:end]
+        assert sample_maps.sample.axes["decoder input"].labels == tuple(labels_of(ids))
+        assert list(sample_maps.sample.output_ids) == text[begin + 1 : end + 1]
+        for attention_map in sample_maps.maps:
+            (weights,) = attention_map.weights
+            assert weights.shape == (len(ids), len(ids))
+            assert not weights.triu(1).any()
+            assert not weights.tril(-5).any()  # a context of five
+            close(weights.sum(1), torch.ones(len(ids)))
 
 
 def classifier(cell: str):

@@ -26,6 +26,7 @@ from regard.models.config import (
 from regard.models.readers.tokens import TokenReader, embedding_projection, embedding_table
 from regard.models.writers.classes import ClassWriter
 from regard.models.writers.tokens import TokenWriter
+from regard.train.tensors import load_weights, save_weights
 from tests.helpers import close, without_gradient
 
 WIDTH, DIM, VOCAB = 12, 5, 9
@@ -94,6 +95,19 @@ def test_each_way_to_tie_tables_ties_their_maps(core, tie: Literal["all", "targe
     assert not {name for name in without_gradient(model) if "projection" in name or "table" in name}
 
 
+def test_tied_maps_are_saved_and_loaded(core, tmp_path):
+    def make() -> Any:
+        config = ModelConfig(core=core, embedding_dim=DIM, embedding_scale="one")
+        return build(config, source_vocab=VOCAB, target_vocab=VOCAB).eval()
+
+    model, other = make(), make()
+    save_weights(tmp_path / "model.safetensors", model)
+    load_weights(tmp_path / "model.safetensors", other)
+    source, target = lengths_of(3, 5), lengths_of(4, 2)
+    assert torch.equal(model(source, target), other(source, target))
+    assert other.reads.projection is other.writes.output_projection
+
+
 def test_steps_of_a_language_model_equal_forward(core):
     config = LanguageModelConfig(core=core, embedding_dim=DIM)
     model: Any = build_language_model(config, vocab=VOCAB).double().eval()
@@ -125,7 +139,7 @@ def test_the_width_as_size_needs_no_map_and_draws_the_same_weights(core):
     default, explicit = weights(), weights(embedding_dim=WIDTH, embedding_scale="root")
     assert default.keys() == explicit.keys()
     assert all(torch.equal(default[name], explicit[name]) for name in default)
-    assert not any("projection" in name for name in default)
+    assert not any(name.startswith(("reads.projection", "writes.output_projection")) for name in default)
 
 
 def test_scales_are_those_of_the_source_of_each_model():

@@ -1,6 +1,7 @@
 """Language models: the formula of GPT, causality, steps equal to forward, the loss of next tokens."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,13 +10,20 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.attention.masks import Unpadded
+from regard.attention.memory import Memory
 from regard.data.batches import Batch, pad
+from regard.decode.config import SampleConfig
+from regard.decode.sample import sample
 from regard.models.build import build_language_model
 from regard.models.config import (
+    AlibiConfig,
+    CoreConfig,
     LanguageModelConfig,
     LearnedConfig,
+    NoPositionsConfig,
     RecurrentConfig,
     RelativeConfig,
+    RotaryConfig,
     SelfAttentiveConfig,
     TransformerConfig,
 )
@@ -49,7 +57,7 @@ def logits_of(model: Model, tokens: Tensor) -> Tensor:
 
 
 def gpt(model: Any, tokens: Tensor, order: str) -> Tensor:
-    """Return P (rows, time, vocab) of the lectures, D, in plain torch:
+    """Return P (rows, time, vocab) of the lectures, D.12 and D.13, in plain torch:
 
     h_0 = U W_e + W_p      h_l = block(h_{l-1})      P = softmax(h_n W_e^T)      U one-hot
     """
@@ -88,17 +96,111 @@ def gpt(model: Any, tokens: Tensor, order: str) -> Tensor:
     return (h @ embedding.T).softmax(-1)
 
 
+def perturbed(core: CoreConfig) -> Any:
+    """Return a language model whose weights are all random, the same for the same sizes."""
+    torch.manual_seed(5)
+    model = build_language_model(LanguageModelConfig(core=core), vocab=11).double().eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3 * torch.randn_like(weight))
+    return model
+
+
 @pytest.mark.parametrize("order", ["post", "pre"])
 def test_gpt_is_the_formula_of_the_lectures(order):
     core = TransformerConfig(
         layers=3, width=12, heads=3, feedforward=17, activation="gelu", norm_order=order, positions=LearnedConfig()
     )
-    model = build_language_model(LanguageModelConfig(core=core), vocab=11).double().eval()
+    model, tokens = perturbed(core), torch.randint(11, (2, 7))
     with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(0.3 * torch.randn_like(weight))
-        tokens = torch.randint(11, (2, 7))
         close(logits_of(model, tokens).softmax(-1), gpt(model, tokens, order))
+
+
+class Recorded:
+    """Language model that keeps the last logits it gave."""
+
+    def __init__(self, model: Any):
+        self.model, self.start, self.slide = model, model.start, model.slide
+        self.last = torch.empty(0)
+
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        self.last, state = self.model.step(tokens, state)
+        return self.last, state
+
+    def next_logits(self, tokens: Tensor) -> Tensor:
+        self.last = self.model.next_logits(tokens)
+        return self.last
+
+
+@pytest.mark.parametrize("order", ["post", "pre"])
+def test_the_last_context_is_that_of_the_lectures(order):
+    """Each token past k is drawn from P of the formula, of exactly the last k tokens at positions 0 to k - 1."""
+    positions, k = LearnedConfig(max_length=5), 5
+    core = TransformerConfig(
+        layers=2, width=12, heads=3, feedforward=17, activation="gelu", norm_order=order, positions=positions
+    )
+    model = Recorded(perturbed(core))
+    text, config = [3, 1, 4], SampleConfig(length=11, temperature=1, context="last")
+    for token in sample(model, text, config, window=k, seed=1, banned=[]):
+        with torch.no_grad():
+            expected = gpt(model.model, torch.tensor([text[-k:]]), order)[:, -1]
+        close(model.last.softmax(-1), expected)
+        text = [*text, token]
+
+
+@pytest.mark.parametrize("window", [None, 3, 9])
+@pytest.mark.parametrize("positions", [RotaryConfig(), AlibiConfig(), RelativeConfig(), NoPositionsConfig()])
+def test_a_sliding_context_is_a_window_over_the_whole_text(positions, window):
+    core = TransformerConfig(layers=2, width=12, heads=3, feedforward=17, positions=positions, window=window)
+    model = perturbed(core)
+    narrow = perturbed(replace(core, window=min(5, window or 5)))
+    tokens, state = torch.randint(11, (2, 13)), model.start(rows=2)
+    with torch.no_grad():
+        expected = logits_of(narrow, tokens)
+        for time in range(13):
+            logits, state = model.step(tokens[:, time], state)
+            state = model.slide(state, 5) if time == 0 else state
+            close(logits, expected[:, time])
+    config = SampleConfig(length=13, temperature=0, context="slide")
+    text = list(sample(model, [3, 1], config, window=5, seed=1, banned=[]))
+    assert text == list(sample(narrow, [3, 1], config, window=None, seed=1, banned=[]))
+
+
+@pytest.mark.parametrize("name", [name for name in CORES if name.startswith("self-attentive")])
+def test_a_sliding_context_is_the_last_states_of_a_self_attentive_core(name):
+    model, k = perturbed(CORES[name]), 3
+    last = k if model.core.cells[0].reads_first else k - 1  # an rnn adds its new state before it reads
+    tokens, state, cut = torch.randint(11, (2, 9)), model.start(rows=2), model.start(rows=2)
+
+    def cut_by_hand(past: Any) -> Any:
+        old = past.memory
+        return past._replace(memory=Memory(old.keys[:, -last:], old.values[:, -last:], mapped_by=old.mapped_by))
+
+    with torch.no_grad():
+        for time in range(9):
+            logits, state = model.step(tokens[:, time], state)
+            state = model.slide(state, k) if time == 0 else state
+            expected, cut = model.step(tokens[:, time], cut)
+            close(logits, expected)
+            cut = replace(cut, core=replace(cut.core, cells=tuple(map(cut_by_hand, cut.core.cells))))
+
+
+def test_cores_that_cannot_drop_keys_and_values_are_refused_with_the_reason():
+    for name, reason in {"learned": "Learned positions are added", "gru": "no keys and values"}.items():
+        model = perturbed(CORES[name])
+        _, state = model.step(torch.tensor([1]), model.start())
+        with pytest.raises(ValueError, match=reason):
+            model.slide(state, 3)
+    model = perturbed(CORES["relative"])
+    with pytest.raises(ValueError, match="state must be one after a target, got one before the first"):
+        model.slide(model.start(), 3)
+
+
+def test_the_next_logits_are_those_of_the_last_step(model):
+    tokens, state = torch.randint(9, (3, 7)), model.start(rows=3)
+    for time in range(7):
+        logits, state = model.step(tokens[:, time], state)
+    close(model.next_logits(tokens), logits)
 
 
 def test_the_default_language_model_is_the_gpt_of_the_lectures_but_for_the_order_of_norms():

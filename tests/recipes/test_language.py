@@ -55,6 +55,27 @@ def test_continues_prompts(run, capsys):
         trained.predict(["the", ""])
 
 
+def test_the_context_of_a_continuation_is_an_option(run, capsys):
+    trained = load(run / "run")
+    core = trained.config.model.core.name
+    prompt, options = "the cat sat on the mat and the dog", {"length": 20, "temperature": 0}
+    (continuation,) = trained.predict([prompt], context="last", **options)
+    assert continuation == " sat on the log.\nthe "
+    if core == "self-attentive":
+        assert len(trained.predict([prompt], context="slide", **options)[0]) == 20
+        return
+    assert main(["predict", str(run / "run"), prompt, "--sample.context", "slide"]) == 2
+    reason = "learned positions are added" if core == "transformer" else "a recurrent core has no keys and values"
+    assert f"sample.context must be restart or last, since {reason}" in capsys.readouterr().err
+
+
+def test_a_context_that_the_model_cannot_slide_is_refused_before_training(tmp_path, capsys):
+    command = f"train language --run {tmp_path / 'run'} --sample.context slide"
+    assert main(command.split()) == 2
+    assert "sample.context must be restart or last, since learned positions are added" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_other_text_is_scored(run, tmp_path, capsys):
     other = tmp_path / "other.txt"
     other.write_text("the cat sat on the log.\n" * 3, encoding="utf-8")

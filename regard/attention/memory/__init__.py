@@ -15,7 +15,7 @@ from regard.attention.memory.growing import Memory
 from regard.attention.memory.linear import LinearState, is_same_for_all_queries, read_sums, summarize, zero_hidden_keys
 from regard.attention.memory.quantized import QuantizedMemory, QuantizedVectors
 from regard.attention.memory.ring import RingMemory
-from regard.attention.memory.sliding import SlidingMemory
+from regard.attention.memory.sliding import SlidingMemory, keep_last
 from regard.attention.memory.static import StaticMemory
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "SlidingMemory",
     "StaticMemory",
     "is_same_for_all_queries",
+    "keep_last",
     "read_sums",
     "summarize",
     "zero_hidden_keys",

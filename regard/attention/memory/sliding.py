@@ -22,6 +22,18 @@ from regard.attention.positions import Positions
 from regard.attention.scores import Score
 
 
+def keep_last(memory: KeyValueCache, window: int) -> KeyValueCache:
+    """Return the cache with the last `window` pairs only, from now on.
+
+    Raises: TypeError for a cache that is neither a Memory nor a SlidingMemory.
+    """
+    if isinstance(memory, SlidingMemory):
+        return replace(memory, window=min(window, memory.window))
+    if isinstance(memory, Memory):
+        return SlidingMemory.of(memory, window=window)
+    raise TypeError(f"`memory` must be a Memory or SlidingMemory, got {type(memory).__name__}")
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class SlidingMemory(KeyValueCache):

@@ -21,7 +21,7 @@ import torch
 
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
-from regard.decode.sample import check_logits, filter_logits
+from regard.decode.sample import check_logits, filter_logits, num_reread
 from regard.decode.search import batch_by_length
 from regard.engines.compiled.program import PackedTransformer, Workspace
 from regard.engines.compiled.program import unsupported_reason as unsupported_reason
@@ -30,7 +30,7 @@ from regard.errors import UserError
 from regard.layers.forms import TextForm
 from regard.native.cache import REMEDY, is_cached
 from regard.native.decoder import entries
-from regard.native.decoder.layout import DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE
+from regard.native.decoder.layout import DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE, WINDOW
 from regard.native.decoder.packed_weights import KINDS
 from regard.native.decoder.search import FINISHED, IS_NAN, IS_NONE, IS_PAST, SearchBatch, SearchResults, SearchRules
 from regard.native.processor import IS_SUPPORTED_CPU
@@ -177,7 +177,10 @@ class CompiledEngine(Engine):
 
 
 class _Generation:
-    """Generation of a batch of texts, each with its own slots."""
+    """Generation of a batch of texts, each with its own slots.
+
+    A context that slides is attention with a window, and the slots of old keys and values are used again.
+    """
 
     def __init__(
         self,
@@ -191,10 +194,20 @@ class _Generation:
     ):
         self.texts = [list(prompt) for prompt in prompts]
         self.window, self.config, self.vocab = window, config, len(workspace.model.target)
-        self.capacity = max(map(len, prompts)) + config.length if window is None else window
-        self.context = workspace.context(rows=max(len(prompts), self.capacity), positions=self.capacity)
-        self.keys, self.values = workspace.memory(len(prompts) * self.capacity)
-        self.slots = np.arange(len(prompts) * self.capacity, dtype=np.int32).reshape(len(prompts), self.capacity)
+        longest = max(map(len, prompts))
+        slides = window is not None and config.context == "slide"
+        if window is None:
+            self.capacity = longest + config.length
+        else:
+            self.capacity = min(longest, window) + config.length if slides else window
+        kept = self.capacity if window is None else min(window, self.capacity)  # keys and values of each text
+        self.context = workspace.context(rows=max(len(prompts), kept), positions=self.capacity)
+        if slides:
+            self.context = self.context.copy()
+            self.context[WINDOW] = min(self.context[WINDOW] or kept, kept)
+        self.keys, self.values = workspace.memory(len(prompts) * kept)
+        slots = np.arange(self.capacity, dtype=np.int32) % kept
+        self.slots = slots + kept * np.arange(len(prompts), dtype=np.int32)[:, None]
         self.tokens, self.lengths = np.zeros(len(prompts), np.int64), np.zeros(len(prompts), np.int64)
         self.banned = _mask(workspace.model, banned)
         self.generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
@@ -210,7 +223,7 @@ class _Generation:
             self.extend(count)
             remaining -= count
             for row in np.flatnonzero(self.lengths > self.capacity).tolist():
-                self.prefill(row, self.texts[row][-max(1, self.capacity // 2) :])
+                self.prefill(row, self.texts[row][-num_reread(self.config, self.capacity) :])
         return [text[start:] for text, start in zip(self.texts, starts, strict=True)]
 
     def prefill(self, row: int, tokens: list[int]) -> None:

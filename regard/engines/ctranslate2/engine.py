@@ -21,6 +21,7 @@ import math
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ import torch
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
+from regard.decode.sample import num_reread
 from regard.decode.search import batch_by_length
 from regard.engines.ctranslate2.convert import build_specification, source_tokens
 from regard.engines.ctranslate2.convert import unsupported_reason as unsupported_reason
@@ -49,6 +51,7 @@ _MIN_STEPS = 16
 """Minimum steps of a search; fewer save no time."""
 _MIN_TOKENS = 256
 """Minimum source tokens of a batch for a worker of its own."""
+_SLIDE_REFUSAL = "engine 'ctranslate2' cannot drop keys and values (engines 'compiled' and 'torch' can)"
 _STAGES = {True: ((0.5, 2.0), (1.0, 1.25), (1.0, 1.0)), False: ((1.0, 2.0), (1.0, 1.0))}
 """Stages of beam search (True) and of greedy search (False), which stops by itself: fraction of the limit that is
 searched, and maximum ratio of two limits of a batch. The last stage searches up to the limit of each sentence."""
@@ -69,7 +72,7 @@ class CTranslate2Engine(Engine):
     @property
     def limits(self) -> Limits:
         """Inputs that the model accepts."""
-        return limits_of(self._conversion.form)
+        return replace(limits_of(self._conversion.form), slide_refusal=_SLIDE_REFUSAL)
 
     def _search(
         self,
@@ -136,7 +139,7 @@ class CTranslate2Engine(Engine):
         contexts = sequences if window is None else [tokens[-window:] for tokens in sequences]
         remaining = [config.length] * len(prompts)
         while any(remaining):
-            # As many tokens as fit in the window; then the context is cut to its last half and encoded again.
+            # As many tokens as fit in the window; then the last of them are encoded again.
             counts = [
                 count if window is None else min(count, window - len(context) + 1)
                 for count, context in zip(remaining, contexts, strict=True)
@@ -144,7 +147,7 @@ class CTranslate2Engine(Engine):
             for row, tokens in self._continue_rows(runner, contexts, counts, options):
                 sequences[row] = sequences[row] + tokens
                 remaining[row] -= len(tokens)
-            contexts = sequences if window is None else [tokens[-max(1, window // 2) :] for tokens in sequences]
+            contexts = sequences if window is None else [tokens[-num_reread(config, window) :] for tokens in sequences]
         return [tokens[len(prompt) :] for tokens, prompt in zip(sequences, prompts, strict=True)]
 
     def _continue_rows(

@@ -46,6 +46,11 @@ class PositionalEncoding(nn.Module):
         return None
 
     @property
+    def adds(self) -> bool:
+        """True if items are changed (`add` is overridden)."""
+        return type(self).add is not PositionalEncoding.add
+
+    @property
     def rotates(self) -> bool:
         """True if queries and keys are changed (`rotate` is overridden)."""
         return type(self).rotate is not PositionalEncoding.rotate

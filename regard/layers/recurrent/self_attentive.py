@@ -53,7 +53,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from regard.attention.biases import RelativeBias
-from regard.attention.memory import Memory
+from regard.attention.memory import KeyValueCache, Memory, keep_last
 from regard.attention.scores import BareAdditive, Dot, ScaledDot, Score
 from regard.layers.read import Read, Role
 from regard.layers.recurrent.cells import CELLS, CellState, xavier_gates_
@@ -79,8 +79,12 @@ class Past(NamedTuple):
     """h_t."""
     read: Float[Tensor, "batch parts_hidden"]
     """Result of the last read: c_t of an rnn or gru, [h~_t; c~_t] of an lstm."""
-    memory: Memory | None
+    memory: KeyValueCache | None
     """All states so far: keys W_k h_i, values h_i, or [h_i; c_i]. None before the first step."""
+
+    def slide(self, window: int) -> Self:
+        """Return the state whose memory keeps the last `window` states only, in later steps too."""
+        return self if self.memory is None else self._replace(memory=keep_last(self.memory, window))
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
         """Return these rows of every tensor."""
@@ -184,7 +188,7 @@ class SelfAttentiveCell(nn.Module):
         """Settings that are not modules."""
         return f"size={self.size}, feeds_back={self.feedback_weight is not None}"
 
-    def _extend_memory(self, memory: Memory | None, state: CellState) -> Memory:
+    def _extend_memory(self, memory: KeyValueCache | None, state: CellState) -> KeyValueCache:
         """Append the new state to the memory, which keeps the dtype of the weights under autocast."""
         dtype = self.cell.bias.dtype
         keys = _map(state[0], self.key_weight).to(dtype).unsqueeze(1)
@@ -193,7 +197,7 @@ class SelfAttentiveCell(nn.Module):
             return Memory(keys, values, mapped_by=self._score)
         return memory.extend(keys, values)
 
-    def _read_past(self, query: Tensor, memory: Memory) -> Tensor:
+    def _read_past(self, query: Tensor, memory: KeyValueCache) -> Tensor:
         """Return the weighted sum of the past states, (batch, parts * hidden). Casts the query, not all the keys."""
         return self.read(query.unsqueeze(1).to(memory.keys.dtype), memory).squeeze(1)
 

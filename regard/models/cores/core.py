@@ -72,6 +72,18 @@ class Core(nn.Module, ABC):
         """Return the modules whose weights are used only inside their own forward, which FSDP may shard one by one."""
         return []
 
+    @property
+    def slide_refusal(self) -> str | None:
+        """Reason why the state cannot drop keys and values of old targets (`slide`), as a clause; None if it can."""
+        return f"a {type(self).__name__} does not define `slide`"
+
+    def slide(self, state: Any, window: int) -> Any:
+        """Return the state after some targets with the keys and values of the last `window` only, in later steps too.
+
+        Raises: ValueError with the reason if `slide_refusal` is not None.
+        """
+        raise ValueError(f"state must hold keys and values that can be dropped, but {self.slide_refusal}")
+
     @abstractmethod
     def encode(self, source: Padded) -> Padded:
         """Encode the source items: (batch, source, memory_dim), lengths unchanged."""

@@ -195,6 +195,22 @@ class RecurrentDecoderCore(Core, ABC):
         state = self._advance(self._decoder[0].project(target), state)
         return self._read_out((_output(state),), target), state
 
+    @property
+    def slide_refusal(self) -> str | None:
+        """Reason why the state cannot drop old targets: plain cells have none that it holds one by one."""
+        if all(isinstance(cell, SelfAttentiveCell) for cell in self.cells):
+            return None
+        return "a recurrent core has no keys and values: its state, of a fixed size, is of all tokens so far"
+
+    def slide(self, state: RecurrentDecoderState, window: int) -> RecurrentDecoderState:
+        """Return the state whose self-attentive cells read the last `window` of their past states only.
+
+        Raises: ValueError for plain cells.
+        """
+        if (reason := self.slide_refusal) is not None:
+            raise ValueError(f"cells must read their own past to drop a part of it, but {reason}")
+        return replace(state, cells=tuple(cast("Past", cell).slide(window) for cell in state.cells))
+
     def _at_once(self, targets: Tensor, state: RecurrentDecoderState) -> tuple[Tensor, ...] | None:
         """Return [s_j; c_j] (target, batch, ...) at once, or None if the operation does not apply."""
         cell, read, memory, context = self.cells[0], self.read, state.memory, state.context

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from regard.attention.biases import Bias
 from regard.attention.masks import Padded
-from regard.attention.memory import KeyValueCache, Memory
+from regard.attention.memory import KeyValueCache, Memory, keep_last
 from regard.attention.scores import Score, SoftCap
 from regard.attention.scores.base import ScoreSizes
 from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
@@ -172,6 +172,25 @@ class Transformer(Core):
             pasts.append(extended)
         state = replace(state, pasts=tuple(pasts), position=state.position + 1)
         return self.decoder_norm(item).squeeze(1), state
+
+    @property
+    def slide_refusal(self) -> str | None:
+        """Reason why keys and values cannot be dropped: positions that are added to the items."""
+        if not self.positions.adds:
+            return None
+        return f"{type(self.positions).__name__} positions are added to the items, and would run beyond the context"
+
+    def slide(self, state: TransformerState, window: int) -> TransformerState:
+        """Return the state with the keys and values of the last `window` targets only: that of a core with this window.
+
+        Raises: ValueError for positions that are added to the items, or before the first target.
+        """
+        if (reason := self.slide_refusal) is not None:
+            raise ValueError(f"positions must be relative to drop keys and values, but {reason}")
+        pasts = [past for past in state.pasts if past is not None]
+        if len(pasts) < len(state.pasts):
+            raise ValueError("state must be one after a target, got one before the first")
+        return replace(state, pasts=tuple(keep_last(past, window) for past in pasts))
 
     def form(self) -> TransformerForm:
         """Return the form of this module (regard.layers.forms), for targets in order.

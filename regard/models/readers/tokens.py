@@ -6,7 +6,7 @@
     root    c = sqrt(e), entries of variance 1/e, so that x has variance 1         vaswani2017, section 3.4
     one     c = 1, entries with a standard deviation of 0.02                       radford2018, section 4.1
 
-Source: lectures, D (GPT: h_0 = U W_e); maps of embeddings of another size: lectures, C; lan2020, section 3.1.
+Source: lectures, D.13 (h_0 = U W_e + W_p) and C.9 (other widths); lan2020, section 3.1.
 """
 
 import math

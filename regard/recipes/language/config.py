@@ -4,7 +4,8 @@ from dataclasses import field
 
 from regard.data.config import TextConfig, TokenizerConfig
 from regard.decode.config import SampleConfig
-from regard.models.config import LanguageModelConfig, max_length_of
+from regard.errors import UserError
+from regard.models.config import LanguageModelConfig, max_length_of, slide_refusal
 from regard.recipes.base.config import OtherData
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
@@ -52,6 +53,14 @@ class LanguageRunConfig:
         limit = max_length_of(self.model.core)
         if limit is not None and limit < self.context:
             raise ValueError(f"model.core.positions.max_length must be at least context={self.context}, got {limit}")
+        check_sampling(self.sample, self.model)
+
+
+def check_sampling(sampling: SampleConfig, model: LanguageModelConfig) -> None:
+    """Raise UserError if the context of a model cannot slide, but should."""
+    reason = slide_refusal(model.core)
+    if sampling.context == "slide" and reason is not None:
+        raise UserError(f"sample.context must be restart or last, since {reason}, got slide")
 
 
 @settings

@@ -34,7 +34,7 @@ from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.recipe import Examples, Prepared, Ranked, Recipe
 from regard.recipes.base.scoring import device_of
-from regard.recipes.language.config import LanguagePrediction, LanguageRunConfig
+from regard.recipes.language.config import LanguagePrediction, LanguageRunConfig, check_sampling
 from regard.trace import Trace
 
 _TOKENIZER = "tokenizer.json"
@@ -153,7 +153,10 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     ) -> list[Ranked]:
         """Return a continuation of each text, and the mean log-probability of its tokens (before top-k and top-p)."""
         prompts, sampling = [ids for ids, _ in rows], options.sample
-        settings = {"window": self._window, "banned": _BANNED}
+        check_sampling(sampling, self.config.model)
+        # The state of a recurrent core is never full; with `last`, it too reads only the context.
+        window = self.config.context if sampling.context == "last" else self._window
+        settings = {"window": window, "banned": _BANNED}
         seeds = [sampling.seed * 1_000_003 + number for _, number in rows]
         engine = inference.engine_for(len(rows), traced=trace is not None)
         generated = engine.generate(prompts, sampling, seeds=seeds, trace=trace, **settings)

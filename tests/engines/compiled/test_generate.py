@@ -69,6 +69,29 @@ def test_generation_equals_torch(config, temperature):
     assert not {0, 3} & {token for tokens in actual for token in tokens}
 
 
+RELATIVE = {name: config for name, config in KINDS.items() if name not in ("sinusoidal", "learned", "window")}
+CONTEXTS = [("last", name) for name in KINDS] + [("slide", name) for name in RELATIVE]
+
+
+@pytest.mark.parametrize(("context", "name"), CONTEXTS)
+def test_each_context_equals_torch(context, name):
+    model = make_model(KINDS[name])
+    sampling = SampleConfig(length=40, temperature=0 if name != "alibi" else 0.7, context=context)
+    actual = prepare("compiled", model, workers=2).generate(make_prompts(), sampling, window=16, **OPTIONS)
+    assert actual == TorchEngine(model).generate(make_prompts(), sampling, window=16, **OPTIONS)
+
+
+@pytest.mark.parametrize("window", [3, 9])
+def test_a_context_that_slides_keeps_the_window_of_the_model(window):
+    """A model with a window of its own, and the engine afterwards, which is not changed by the context of a call."""
+    model = make_model(dataclasses.replace(SMALL, window=5, positions=RotaryConfig()))
+    engine, torch_engine = prepare("compiled", model), TorchEngine(model)
+    for context in ("slide", "restart"):
+        sampling = SampleConfig(length=30, temperature=0, context=context)
+        actual = engine.generate(make_prompts(), sampling, window=window, **OPTIONS)
+        assert actual == torch_engine.generate(make_prompts(), sampling, window=window, **OPTIONS)
+
+
 def test_without_a_window_the_whole_text_is_read():
     model, sampling = make_model(SMALL), SampleConfig(length=50, temperature=0)
     actual = prepare("compiled", model).generate(make_prompts(), sampling, window=None, **OPTIONS)
@@ -76,8 +99,10 @@ def test_without_a_window_the_whole_text_is_read():
 
 
 @pytest.mark.parametrize("window", [1, 2])
-def test_the_shortest_windows(window):
-    model, sampling = make_model(SMALL), SampleConfig(length=7, temperature=0)
+@pytest.mark.parametrize("context", ["restart", "last", "slide"])
+def test_the_shortest_windows(context, window):
+    model = make_model(SMALL if context == "restart" else RELATIVE["gpt-j"])
+    sampling = SampleConfig(length=7, temperature=0, context=context)
     actual = prepare("compiled", model).generate(make_prompts(), sampling, window=window, **OPTIONS)
     assert actual == TorchEngine(model).generate(make_prompts(), sampling, window=window, **OPTIONS)
 

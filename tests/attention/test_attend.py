@@ -30,6 +30,24 @@ def test_attend_supports_leading_axes_and_unequal_sizes():
     assert attention_weights(query, (keys, values), score=score).shape == (2, 3, 5, 11)
 
 
+@pytest.mark.parametrize(
+    "score", [Additive(3, 5, 7), Concat(3, 5, 7), General(3, 5, 7)], ids=lambda s: type(s).__name__
+)
+def test_queries_keys_and_values_of_three_sizes_are_read_by_the_formula(kind):
+    score = kind(3, 5, 7).double()
+    query, keys, values = (torch.randn(n, size).double() for n, size in ((2, 3), (6, 5), (6, 4)))
+    weight = score.weight if isinstance(score, Concat) else torch.cat((score.query_weight, score.key_weight), 1)
+    rows = []
+    for q in query:
+        if isinstance(score, General):
+            scores = torch.stack([(weight[:, :3] @ q) @ (weight[:, 3:] @ k) for k in keys])
+        else:
+            scores = torch.stack([score.v @ torch.tanh(weight @ torch.cat((q, k))) for k in keys])
+        shares = scores.exp() / scores.exp().sum()
+        rows.append(sum(share * v for share, v in zip(shares, values, strict=True)))
+    close(attend(query, (keys, values), score=score), torch.stack(rows))
+
+
 def test_attend_without_leading_axes_equals_a_batch_of_one():
     query, keys, values = torch.randn(5, 7), torch.randn(11, 7), torch.randn(11, 3)
     for kernel in ("reference", "sdpa"):

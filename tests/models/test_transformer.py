@@ -281,6 +281,25 @@ def test_stack_without_add_and_norm_is_attention_and_dense_layers_in_turn():
     close(core.encode(Padded(items, torch.tensor([5, 5]))).items, expected)
 
 
+def test_stack_of_the_lectures_is_multihead_attention_and_dense_layers_alone():
+    core = Transformer(
+        layers=2, width=12, heads=3, head_dim=5, score="dot", bias=False, norm_order="none", output_projection=False,
+        positions=NoPositionsConfig(), feedforward=lambda: nn.Sequential(nn.Linear(12, 12), nn.ReLU()), decodes=False,
+        head_value_dim=4,
+    ).double().eval()  # fmt: skip
+    items = torch.randn(1, 7, 12).double()
+    x = items[0]
+    for block in core.encoder:
+        w_q, w_k, w_v = block.attention.query.weight, block.attention.key.weight, block.attention.value.weight
+        heads = []
+        for h in range(3):
+            q, k = (x @ w[5 * h : 5 * h + 5].t() for w in (w_q, w_k))
+            heads.append((q @ k.t()).softmax(-1) @ (x @ w_v[4 * h : 4 * h + 4].t()))
+        dense = block.feedforward[0]
+        x = torch.relu(torch.cat(heads, -1) @ dense.weight.t() + dense.bias)
+    close(core.encode(Padded(items, torch.tensor([7]))).items[0], x)
+
+
 def test_config_has_every_field():
     assert set(to_plain(TransformerConfig())) == {
         "layers", "decoder_layers", "width", "heads", "head_dim", "head_key_dim", "head_value_dim", "key_heads",

@@ -344,6 +344,68 @@ class BoxesConfig:
 
 
 @settings
+class CaptionsConfig:
+    """Data sets of images with captions for training, validation and test.
+
+    Each of `train`, `val`, `test` is one of
+
+        captions.tsv       an image file and a caption per line, separated by a tab; several lines with the same file
+                           are several captions of one image; captions.csv, captions.jsonl: `image` and `caption`
+        captions.json      COCO: images, annotations with image_id and caption
+
+    with the images in a folder or a tar.
+    """
+
+    train: str | None = None
+    """Training captions: FILE.tsv, FILE.csv, FILE.jsonl (also .gz) or FILE.json (COCO). Drawn scenes of shapes, with
+    sentences, if not given."""
+
+    train_images: str | None = None
+    """Folder or tar of the training images. If not given: a folder or tar beside the captions that is named like the
+    last part of the file name (captions_train.json: train or train.tar) or `images`, then the folder of the file."""
+
+    val: str | None = None
+    """Validation captions. A fraction of the training images if not given."""
+
+    val_images: str | None = None
+    """Folder or tar of the validation images."""
+
+    test: str | None = None
+    """Test captions."""
+
+    test_images: str | None = None
+    """Folder or tar of the test images."""
+
+    val_share: FractionWithin = 0.1
+    """Fraction of the training images, the last ones, that is used for validation if `val` is not given."""
+
+    width: Annotated[int, Range(1, 4_096)] = 224
+    """Input width in pixels; images are scaled to fit, and padded with gray on the right or at the bottom."""
+
+    height: Annotated[int, Range(1, 4_096)] = 224
+    """Input height in pixels."""
+
+    max_length: Length = 64
+    """Maximum length of a caption, in tokens; a longer one is a bad line."""
+
+    epoch_size: Annotated[int, Range(1, 10_000_000)] = 10000
+    """Number of drawn scenes in an epoch; new ones in every epoch."""
+
+    test_size: Annotated[int, Range(1, 1_000_000)] = 500
+    """Number of drawn test scenes; validation uses half as many."""
+
+    on_bad: OnBad = "error"
+    """Handling of bad lines (wrong columns, no caption, too long), of images that are missing or damaged, and of images
+    without a caption (COCO): error stops; skip leaves them out and counts them."""
+
+    def __post_init__(self) -> None:
+        if self.train is None and min(self.width, self.height) < 24:  # smaller shapes look alike
+            raise UserError(
+                f"`width` and `height` must be at least 24 for drawn scenes, got {self.width}, {self.height}."
+            )
+
+
+@settings
 class EventsConfig:
     """Data sets of sounds with events for training, validation and test.
 

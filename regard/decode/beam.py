@@ -20,17 +20,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.attention.masks import Padded
 from regard.decode.finished import Candidates, FinishedHypotheses
 from regard.decode.greedy import greedy
 from regard.decode.hypothesis import Hypothesis, Rules, expand_max_length
-from regard.decode.stepper import StateT, Stepper, trace_likely
+from regard.decode.stepper import Source, StateT, Stepper, device_of_source, size_of, trace_likely
 from regard.trace import Trace
 
 
 def beam(
     stepper: Stepper[StateT],
-    source: Padded,
+    source: Source,
     *,
     beam: int,
     bos: int,
@@ -56,7 +55,7 @@ def beam(
         `expand_max_length`), if logits hold NaN, or if no allowed token has a probability above 0.
     """
     rules = Rules(bos=bos, eos=eos, banned=tuple(banned), length_penalty=length_penalty)
-    max_lengths = expand_max_length(max_length, len(source.lengths))
+    max_lengths = expand_max_length(max_length, size_of(source))
     if beam < 1:
         raise ValueError(f"beam must be at least 1, got {beam}")
     if not 1 <= n_best <= beam:
@@ -121,7 +120,7 @@ def _lowest_indices(
 @torch.no_grad()
 def _search(
     stepper: Stepper[StateT],
-    source: Padded,
+    source: Source,
     rules: Rules,
     *,
     max_lengths: list[int],
@@ -129,7 +128,7 @@ def _search(
     n_best: int,
     trace: Trace | None,
 ) -> list[list[Hypothesis]]:
-    device = source.items.device
+    device = device_of_source(source)
     count = len(max_lengths)
     # powers[length] = length^alpha, rounded once so that scores and bounds compare exactly.
     powers = torch.arange(max(max_lengths) + 1, dtype=torch.float64) ** rules.length_penalty

@@ -13,9 +13,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.attention.masks import Padded
 from regard.decode.hypothesis import Hypothesis, Rules, expand_max_length
-from regard.decode.stepper import StateT, Stepper, trace_likely
+from regard.decode.stepper import Source, StateT, Stepper, device_of_source, size_of, trace_likely
 from regard.trace import SearchOutput, Trace
 
 
@@ -32,7 +31,7 @@ class GeneratedToken(NamedTuple):
 
 def greedy(
     stepper: Stepper[StateT],
-    source: Padded,
+    source: Source,
     *,
     bos: int,
     eos: int,
@@ -53,7 +52,7 @@ def greedy(
         if no allowed token has a probability above 0.
     """
     rules = Rules(bos=bos, eos=eos, banned=tuple(banned), length_penalty=length_penalty)
-    outputs: list[list[GeneratedToken]] = [[] for _ in range(len(source.lengths))]
+    outputs: list[list[GeneratedToken]] = [[] for _ in range(size_of(source))]
     rows: list[list[int]] = [[] for _ in outputs]
     for step in _generate(stepper, source, rules, expand_max_length(max_length, len(outputs)), trace):
         for row, generated in enumerate(step):
@@ -66,7 +65,7 @@ def greedy(
 
 def stream(
     stepper: Stepper[StateT],
-    source: Padded,
+    source: Source,
     *,
     bos: int,
     eos: int,
@@ -79,16 +78,16 @@ def stream(
     Arguments and errors are those of `greedy`; invalid arguments raise at the call, not at the first token.
     """
     rules = Rules(bos=bos, eos=eos, banned=tuple(banned))
-    return _generate(stepper, source, rules, expand_max_length(max_length, len(source.lengths)), trace)
+    return _generate(stepper, source, rules, expand_max_length(max_length, size_of(source)), trace)
 
 
 def _generate(
-    stepper: Stepper[StateT], source: Padded, rules: Rules, max_lengths: list[int], trace: Trace | None
+    stepper: Stepper[StateT], source: Source, rules: Rules, max_lengths: list[int], trace: Trace | None
 ) -> Iterator[list[GeneratedToken]]:
     if not max_lengths:
         return
     sentences = list(range(len(max_lengths)))
-    device = source.items.device
+    device = device_of_source(source)
     tokens = torch.full((len(max_lengths),), rules.bos, dtype=torch.int64, device=device)
     # Gradients are disabled only while the model runs: between two tokens the caller's own mode is in effect.
     with torch.no_grad():

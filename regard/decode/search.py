@@ -1,18 +1,20 @@
-"""Beam search over any number of sentences, in batches of limited size.
+"""Beam search over any number of sentences or images, in batches of limited size.
 
 Sentences are sorted by length and batched by number of tokens, which keeps padding small; results are returned in
 the original order. The result of a sentence does not depend on its batch, apart from rounding in the model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.decode.beam import beam
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
-from regard.decode.stepper import StateT, Stepper
+from regard.decode.stepper import Source, StateT, Stepper
 from regard.trace import Trace
 
 
@@ -39,25 +41,39 @@ def search(
     lengths = [len(sentence) for sentence in sentences]
     if 0 in lengths:
         raise ValueError(f"sentences must hold at least one id, got none in sentence {lengths.index(0)}")
-    results: list[list[Hypothesis]] = [[] for _ in sentences]
-    for rows in batch_by_length(lengths, budget=config.batch_tokens // config.beam):
-        if trace is not None:
-            trace.begin_segment(rows)
-        batch = beam(
-            stepper,
-            _pad([sentences[row] for row in rows], pad=pad, device=device),
-            beam=config.beam,
-            bos=bos,
-            eos=eos,
-            max_length=[config.limit(lengths[row]) for row in rows],
-            banned=(pad, bos),
-            length_penalty=config.length_penalty,
-            n_best=config.n_best,
-            trace=trace,
-        )
-        for row, hypotheses in zip(rows, batch, strict=True):
-            results[row] = hypotheses
-    return results
+    return _search_batches(
+        stepper,
+        lengths,
+        lambda rows: _pad([sentences[row] for row in rows], pad=pad, device=device),
+        config=config,
+        bos=bos,
+        eos=eos,
+        pad=pad,
+        trace=trace,
+    )
+
+
+def search_images(
+    stepper: Stepper[StateT],
+    images: Float[Tensor, "batch channels height width"],
+    *,
+    length: int,
+    config: DecodeConfig,
+    bos: int,
+    eos: int,
+    pad: int,
+    trace: Trace | None = None,
+) -> list[list[Hypothesis]]:
+    """Return the hypotheses of each image, best first, as `search` does for sentences.
+
+    length: number of items that the model reads from an image, which counts as the length of a sentence.
+    """
+
+    def take(rows: list[int]) -> Tensor:
+        return images[torch.tensor(rows, device=images.device)]
+
+    settings = {"config": config, "bos": bos, "eos": eos, "pad": pad, "trace": trace}
+    return _search_batches(stepper, [length] * len(images), take, **settings)
 
 
 def batch_by_length(lengths: Sequence[int], *, budget: int) -> list[list[int]]:
@@ -72,6 +88,39 @@ def batch_by_length(lengths: Sequence[int], *, budget: int) -> list[list[int]]:
         else:
             batches.append([index])
     return batches
+
+
+def _search_batches(
+    stepper: Stepper[StateT],
+    lengths: Sequence[int],
+    take: Callable[[list[int]], Source],
+    *,
+    config: DecodeConfig,
+    bos: int,
+    eos: int,
+    pad: int,
+    trace: Trace | None,
+) -> list[list[Hypothesis]]:
+    """Search batches of inputs of these lengths; take: returns the source of some of them."""
+    results: list[list[Hypothesis]] = [[] for _ in lengths]
+    for rows in batch_by_length(lengths, budget=config.batch_tokens // config.beam):
+        if trace is not None:
+            trace.begin_segment(rows)
+        batch = beam(
+            stepper,
+            take(rows),
+            beam=config.beam,
+            bos=bos,
+            eos=eos,
+            max_length=[config.limit(lengths[row]) for row in rows],
+            banned=(pad, bos),
+            length_penalty=config.length_penalty,
+            n_best=config.n_best,
+            trace=trace,
+        )
+        for row, hypotheses in zip(rows, batch, strict=True):
+            results[row] = hypotheses
+    return results
 
 
 def _pad(rows: Sequence[Sequence[int]], *, pad: int, device: torch.device | str) -> Padded:

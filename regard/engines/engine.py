@@ -18,6 +18,8 @@ from operator import index
 from typing import Any, ClassVar
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis, Rules
@@ -120,6 +122,23 @@ class Engine(ABC):
         check_specials(bos=bos, eos=eos, pad=pad, vocab=limits.target_ids)
         check_positions(max(map(len, sentences), default=0), limits.positions)
         return self._search(sentences, config=config, bos=bos, eos=eos, pad=pad, trace=trace)
+
+    def search_images(
+        self,
+        images: Float[Tensor, "batch channels height width"],
+        *,
+        length: int,
+        config: DecodeConfig,
+        bos: int,
+        eos: int,
+        pad: int,
+        trace: Trace | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each image, best first; see regard.decode.search.search_images.
+
+        Raises: TypeError, except in the torch engine: no other reads images.
+        """
+        raise TypeError(f"`search_images` needs engine 'torch', got {self.name!r}, which reads token ids")
 
     def generate(
         self,

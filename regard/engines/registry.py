@@ -13,6 +13,7 @@ from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.layers.forms import TextForm
 from regard.models.cores.transformer import Transformer
+from regard.models.readers.tokens import TokenReader
 from regard.ops.dispatch import absence
 
 _REFERENCE, _FASTEST = "torch", "compiled"
@@ -91,7 +92,9 @@ def prefers_compiled(model: Any) -> bool:
 
 def _is_usual(model: Any) -> bool:
     """Return True for models of a kind that the compiled engine usually supports, on a CPU."""
-    core = getattr(model, "core", None)
+    core, reads = getattr(model, "core", None), getattr(model, "reads", None)
+    if not isinstance(reads, TokenReader | None):
+        return False
     return isinstance(core, Transformer) and all(weight.device.type == "cpu" for weight in core.parameters())
 
 

@@ -4,11 +4,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import sample
-from regard.decode.search import search
+from regard.decode.search import search, search_images
 from regard.engines.engine import Engine, Limits, on_device
 from regard.errors import UserError
 from regard.models.model import Model
@@ -63,6 +65,23 @@ class TorchEngine(Engine):
         device = next(self._model.parameters()).device
         with torch.no_grad(), _default_numerics(device):
             return search(self._model, sentences, config=config, bos=bos, eos=eos, pad=pad, device=device, trace=trace)
+
+    def search_images(
+        self,
+        images: Float[Tensor, "batch channels height width"],
+        *,
+        length: int,
+        config: DecodeConfig,
+        bos: int,
+        eos: int,
+        pad: int,
+        trace: Trace | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each image, best first; see regard.decode.search.search_images."""
+        device = next(self._model.parameters()).device
+        settings = {"config": config, "bos": bos, "eos": eos, "pad": pad, "trace": trace}
+        with torch.no_grad(), _default_numerics(device):
+            return search_images(self._model, images.to(device), length=length, **settings)
 
     def _generate(
         self,

@@ -108,6 +108,21 @@ def build(
     )
 
 
+def build_captioner(config: ModelConfig, reads: Reader, *, vocab: int, label_smoothing: float = 0.0) -> Model:
+    """Build a model that writes tokens of a vocabulary of this size about the input of `reads`.
+
+    Raises: ValueError if tie is all, as there are no source tokens.
+    """
+    if config.tie == "all":
+        raise ValueError("tie must be target or none for a source without tokens, got all")
+    width = config.core.width
+    target = embedding_table(vocab, width)
+    output = embedding_table(vocab, width) if config.tie == "none" else target
+    core = build_core(config.core, dropout=config.dropout)
+    inputs = TokenReader(target, dropout=config.dropout)
+    return Model(reads=reads, core=core, writes=TokenWriter(inputs, output, label_smoothing=label_smoothing))
+
+
 def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Model:
     """Build a causal language model, with tied input and output embeddings."""
     core = build_core(config.core, dropout=config.dropout, encodes=False)

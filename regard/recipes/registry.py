@@ -19,6 +19,7 @@ NAMES = (
     "tracks",
     "rebuild",
     "boxes",
+    "caption",
     "events",
     "draw",
 )

@@ -38,7 +38,20 @@ from tests.campaigns.options_data import BASE, SMALL_MEMORY, finished_run, folde
 
 __all__ = ["CAMPAIGN"]
 
-NAMES = ("dates", "translate", "reviews", "tags", "images", "language", "tracks", "rebuild", "boxes", "events", "draw")
+NAMES = (
+    "dates",
+    "translate",
+    "reviews",
+    "tags",
+    "images",
+    "language",
+    "tracks",
+    "rebuild",
+    "boxes",
+    "events",
+    "draw",
+    "caption",
+)
 QUICK = 8
 ANY_IS_QUICK = {
     "lr",

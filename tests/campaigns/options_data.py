@@ -38,6 +38,8 @@ _BASE = {
     "--model.num-queries 4",
     "events": f"{_FILES.replace('{1}', 'events.csv')} {_CORE} {_DECODER} --data.seconds 1 --data.bands 8 "
     "--data.hop 0.02 --batch 2 --channels 4",
+    "caption": f"--data.epoch-size 8 --data.test-size 2 --data.width 24 --data.height 24 {_CORE} {_DECODER} --batch 4 "
+    "--decode.max-extra 8 --decode.beam 2",
     "draw": f"{_FILES.replace('{1}', 'images')} {_CORE} {_DECODER} --data.epoch-size 8 --data.test-size 2 "
     "--data.columns 1 --data.max-items 1 --autoencoder.code-dim 4 --autoencoder.codebook-size 4 "
     "--autoencoder.channels 4 --autoencoder-steps 1 --autoencoder-batch 4 --classifier-steps 1",
@@ -81,7 +83,7 @@ def finished_run(recipe: str) -> Path:
 def inputs_of(recipe: str) -> list[str]:
     """Return valid inputs of a run of the recipe."""
     files = {"tracks": "tracks.txt", "events": "1.wav"} | dict.fromkeys(
-        ("images", "rebuild", "boxes"), "images/a/1.png"
+        ("images", "rebuild", "boxes", "caption"), "images/a/1.png"
     )
     return [str(folder() / files[recipe])] if recipe in files else ["May 1", "a b"]
 

@@ -84,6 +84,17 @@ def drawn(*, is_chained: bool = False) -> SampleMaps:
     return SampleMaps(sample=Sample(title="a three", axes=axes, pictures={"drawn": image}), maps=maps)
 
 
+def captioned() -> SampleMaps:
+    axes = {"source": Axis.grid(1, 2, picture="image"), "output": words("a", "cat", "</s>")}
+    first, second = torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.5, 0.5]]), torch.tensor([[0.2, 0.8], [0, 1], [0.1, 0.9]])
+    maps = (
+        read(torch.stack((first, second)), "cross", "output", "source"),
+        read(torch.stack((second, second)), "cross", "output", "source", layer=2),
+    )
+    image = Image(pixels=np.zeros((8, 16, 3), np.uint8))
+    return SampleMaps(sample=Sample(title="1.png -> a cat", axes=axes, pictures={"image": image}), maps=maps)
+
+
 def boxes(*detected: DetectedBox) -> SampleMaps:
     axes = {
         "source": Axis.grid(2, 2, picture="image"),
@@ -226,6 +237,22 @@ def test_heat_of_a_drawing_is_of_the_chosen_layer(figures, tmp_path):
     capture(drawn()).plot(tmp_path / "x.png", layer=2)
     titles = [axes.get_title() for axes in figures[0].axes[1:]]
     assert titles == ["a  0.10 (up to 0.2)", "three  0.60 (up to 0.9)", "</s>  0.30 (up to 0.5)"]
+
+
+def test_heat_of_a_caption_has_a_panel_a_word_and_the_mean_of_all_layers(figures, tmp_path):
+    capture(captioned()).plot(tmp_path / "x.svg")
+    picture, *panels = [axes for axes in figures[0].axes if axes.has_data()]
+    assert not picture.collections
+    shades = [axes.collections[0].get_array().tolist() for axes in panels]
+    assert shades == [pytest.approx(row) for row in ([0.35, 0.65], [0.1, 0.9], [0.2, 0.8])]
+    assert [axes.get_title() for axes in panels] == ["a (up to 0.65)", "cat (up to 0.9)", "</s> (up to 0.8)"]
+    assert texts_of(tmp_path / "x.svg")[-1] == "1.png -&gt; a cat"
+    capture(captioned()).plot(tmp_path / "1.svg", layer=1)
+    assert [axes.get_title() for axes in figures[1].axes[1:]] == [
+        "a (up to 0.5)",
+        "cat (up to 0.8)",
+        "</s> (up to 0.7)",
+    ]
 
 
 def test_heat_of_more_panels_than_can_be_seen_is_refused(tmp_path):

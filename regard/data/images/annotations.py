@@ -1,7 +1,8 @@
-"""Annotations of one image: its file name and its labeled boxes, checked while they are read."""
+"""Annotations of one image: its file name, and its labeled boxes or captions, checked while they are read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from regard.errors import UserError
 _MOST = 1e9
 """Pixels; sums of such coordinates are exact to a millionth."""
 _SHOWN = 100
+_MOST_CHARACTERS = 100_000
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,23 @@ class AnnotatedImage:
     """Location of the annotation (file and line), for messages."""
     size: tuple[int, int] | None = None
     """Width and height of the image, if the file states them."""
+
+
+class Caption(NamedTuple):
+    """Sentence about an image."""
+
+    text: str
+    where: str
+    """Location of the sentence (file and line), for messages."""
+
+
+class CaptionedFile(NamedTuple):
+    """File name of an image, with at least one caption."""
+
+    file: str
+    captions: tuple[Caption, ...]
+    where: str
+    """Location of its first mention, for messages."""
 
 
 def annotate_image(
@@ -50,6 +69,14 @@ def parse_label(value: object, where: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return _parse_string(value, where, "a label")
+
+
+def parse_caption(value: object, where: str) -> Caption:
+    """Return a caption, with single spaces. Raises UserError for anything but a text, and for too long ones."""
+    text = " ".join(_parse_string(value, where, "a caption").split())
+    if len(text) > _MOST_CHARACTERS:
+        raise UserError(f"{where}: a caption must have at most {_MOST_CHARACTERS:,} characters, got {len(text):,}.")
+    return Caption(text, where)
 
 
 def parse_file_name(value: object, where: str) -> str:

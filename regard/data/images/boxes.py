@@ -29,7 +29,7 @@ from regard.data.images.annotations import (
     parse_label,
 )
 from regard.data.images.coco import read_coco
-from regard.data.images.files import ImageFiles, UprightImage
+from regard.data.images.files import ImageFiles, UprightImage, find_images, open_first
 from regard.data.text.label_normalizer import LabelNormalizer
 from regard.data.text.lines import read_lines
 from regard.data.text.rows import read_table
@@ -87,7 +87,7 @@ def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig)
         for item in readers[suffix](path, bad_rows)
     ]
     normalizer.warn_merged(str(path))
-    sources = [ImageFiles.from_path(Path(images))] if images is not None else _default_sources(path)
+    sources = find_images(path, images)
     checked: list[tuple[AnnotatedImage, ImageFiles]] = []
     notes: dict[str, list[str]] = {}
     for item in annotations:
@@ -128,25 +128,12 @@ def rotate_boxes(boxes: NDArray[np.float64], image: UprightImage) -> NDArray[np.
     return rotated
 
 
-def _default_sources(path: Path) -> list[ImageFiles]:
-    """Find the images of a file of boxes if no folder is given: a folder or tar beside it, then its own folder."""
-    stem = path.name.split(".")[0]
-    last = stem.rsplit("_", 1)[-1]
-    names = (last, f"{last}.tar", stem, f"{stem}.tar", "images", "images.tar")
-    existing = [path.parent / name for name in names if (path.parent / name).exists() and path.parent / name != path]
-    return [ImageFiles.from_path(folder) for folder in (*existing[:1], path.parent)]
-
-
 def _open(
     item: AnnotatedImage, sources: Sequence[ImageFiles], bad_rows: BadRows
 ) -> tuple[AnnotatedImage, ImageFiles, tuple[int, int], str] | None:
     """Return the item with boxes of the upright image, its source, its size and a remark; None if it is skipped."""
     with bad_rows.catch():
-        source = next((source for source in sources if source.has(item.file)), sources[0])
-        if source is sources[0] and len(sources) > 1 and not source.has(item.file):
-            paths = " or ".join(str(source.path) for source in sources)
-            raise UserError(f"{item.where}: there is no image {item.file[:200]} in {paths}.")
-        image = source.open(item.file, item.where)
+        source, image = open_first(sources, item.file, item.where)
         upright, stored = image.image.size, image.stored_size
         if item.size not in (None, upright, stored):
             stated = " x ".join(map(str, item.size or ()))

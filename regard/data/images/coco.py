@@ -1,7 +1,8 @@
 """Annotations in COCO's JSON format: images, categories, and annotations that refer to both by id.
 
     {"images": [{"id", "file_name", "width", "height"}], "categories": [{"id", "name"}],
-     "annotations": [{"image_id", "category_id", "bbox": [x, y, width, height], "iscrowd"}]}
+     "annotations": [{"image_id", "category_id", "bbox": [x, y, width, height], "iscrowd"}]}         boxes
+    {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}                      captions
 
 Ids are integers (1 and 1.0 are the same id) or strings (1 and "1" are different ids, as in pycocotools). An image or
 category may occur twice if both entries agree. Width, height and iscrowd may be missing; the ids of annotations are
@@ -17,8 +18,11 @@ from typing import Any
 from regard.data.bad_rows import BadRows
 from regard.data.images.annotations import (
     AnnotatedImage,
+    Caption,
+    CaptionedFile,
     annotate_image,
     parse_box,
+    parse_caption,
     parse_file_name,
     parse_label,
 )
@@ -27,6 +31,7 @@ from regard.errors import UserError
 from regard.system.files import parse_data, read_unpacked
 
 _PARTS = {"images": "id, file_name", "categories": "id, name", "annotations": "image_id, category_id, bbox"}
+_CAPTION_PARTS = {"images": "id, file_name", "annotations": "image_id, caption"}
 _SHOWN = 60
 _MOST_EXACT = 2**53
 """Above this, several integers round to the same floating-point number."""
@@ -41,19 +46,11 @@ def read_coco(path: Path, bad_rows: BadRows) -> list[AnnotatedImage]:
     bad_rows: collects the annotations that cannot be used.
     Raises:  UserError naming the file and the image or annotation.
     """
-    content = parse_data(read_unpacked(path), origin=str(path))
-    if not isinstance(content, dict) or not all(isinstance(content.get(part), list) for part in _PARTS):
-        expected = ", ".join(f"{part} ({keys})" for part, keys in _PARTS.items())
-        raise UserError(f"{path}: expected COCO's {expected}.")
+    content = _read_parts(path, _PARTS)
     images = _by_id(path, "image", content["images"], ("file_name", "width", "height"))
     categories = _by_id(path, "category", content["categories"], ("name",))
     names = {key: parse_label(category["name"], where) for key, (category, where) in categories.items()}
-    files: dict[str, str] = {}
-    for row, where in images.values():
-        file = parse_file_name(row["file_name"], where)
-        if file in files:
-            raise UserError(f"{where}: the file {file[:200]!r} is already used by {files[file]}.")
-        files[file] = where.removeprefix(f"{path}, ")
+    _check_files(path, images)
     boxes: dict[Id, list[tuple[list[float], str]]] = {key: [] for key in images}
     for number, annotation in enumerate(content["annotations"], start=1):
         where = f"{path}, annotation {number}"
@@ -69,6 +66,52 @@ def read_coco(path: Path, bad_rows: BadRows) -> list[AnnotatedImage]:
         annotate_image(row["file_name"], boxes[key], where, size=_size(row, where))
         for key, (row, where) in images.items()
     ]
+
+
+def read_coco_captions(path: Path, bad_rows: BadRows) -> list[CaptionedFile]:
+    """Read the images of a file and their captions.
+
+    bad_rows: collects the annotations that cannot be used, and the images without a caption.
+    Raises:  UserError naming the file and the image or annotation.
+    """
+    content = _read_parts(path, _CAPTION_PARTS)
+    images = _by_id(path, "image", content["images"], ("file_name",))
+    _check_files(path, images)
+    captions: dict[Id, list[Caption]] = {key: [] for key in images}
+    for number, annotation in enumerate(content["annotations"], start=1):
+        where = f"{path}, annotation {number}"
+        with bad_rows.catch():
+            if not isinstance(annotation, dict) or not {"image_id", "caption"} <= set(annotation):
+                raise UserError(f"{where}: expected {_CAPTION_PARTS['annotations']}, got {repr(annotation)[:_SHOWN]}.")
+            image = _id(annotation["image_id"], "image_id", where)
+            _check_known("image", image, captions, where)
+            captions[image].append(parse_caption(annotation["caption"], where))
+    files = []
+    for key, (row, where) in images.items():
+        with bad_rows.catch():
+            if not captions[key]:
+                raise UserError(f"{where}: the image {row['file_name'][:200]!r} has no caption.")
+            files.append(CaptionedFile(row["file_name"], tuple(captions[key]), where))
+    return files
+
+
+def _read_parts(path: Path, parts: Mapping[str, str]) -> dict[str, list[Any]]:
+    """Return the content of a file, an object with a list for each of these parts."""
+    content = parse_data(read_unpacked(path), origin=str(path))
+    if not isinstance(content, dict) or not all(isinstance(content.get(part), list) for part in parts):
+        expected = ", ".join(f"{part} ({keys})" for part, keys in parts.items())
+        raise UserError(f"{path}: expected COCO's {expected}.")
+    return content
+
+
+def _check_files(path: Path, images: Mapping[Id, tuple[dict[str, Any], str]]) -> None:
+    """Raise UserError for an image whose file is not named, or is that of another image."""
+    files: dict[str, str] = {}
+    for row, where in images.values():
+        file = parse_file_name(row["file_name"], where)
+        if file in files:
+            raise UserError(f"{where}: the file {file[:200]!r} is already used by {files[file]}.")
+        files[file] = where.removeprefix(f"{path}, ")
 
 
 def _by_id(path: Path, noun: str, rows: list[Any], keys: tuple[str, ...]) -> dict[Id, tuple[dict[str, Any], str]]:

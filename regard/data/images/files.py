@@ -11,6 +11,7 @@ are refused. Transparent pixels are composited over white.
 import io
 import tarfile
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -185,6 +186,34 @@ class ImageFiles:
         if self.members is not None:
             return name in self.members
         return _is_inside(name) and _exists(self.path / name)
+
+
+def find_images(annotations: Path, images: str | Path | None) -> list[ImageFiles]:
+    """Return the folders and tars of the images of a file of annotations: the given one, or those that exist.
+
+    The default is a folder or tar beside the file that is named like it, like the last part of its name
+    (captions_train.json: train, train.tar) or images; then its own folder.
+    """
+    if images is not None:
+        return [ImageFiles.from_path(Path(images))]
+    stem, folder = annotations.name.split(".")[0], annotations.parent
+    last = stem.rsplit("_", 1)[-1]
+    names = (last, f"{last}.tar", stem, f"{stem}.tar", "images", "images.tar")
+    existing = [folder / name for name in names if (folder / name).exists() and folder / name != annotations]
+    return [ImageFiles.from_path(path) for path in (*existing[:1], folder)]
+
+
+def open_first(sources: Sequence[ImageFiles], name: str, where: str) -> tuple[ImageFiles, UprightImage]:
+    """Return the first source that has an image of this name, and the image.
+
+    where:  location of the reference to the file, for messages.
+    Raises: UserError naming both.
+    """
+    source = next((source for source in sources if source.has(name)), sources[0])
+    if source is sources[0] and len(sources) > 1 and not source.has(name):
+        paths = " or ".join(str(source.path) for source in sources)
+        raise UserError(f"{where}: there is no image {name[:200]} in {paths}.")
+    return source, source.open(name, where)
 
 
 def decode_image(content: bytes, name: str) -> UprightImage:

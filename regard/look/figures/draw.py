@@ -3,12 +3,13 @@
     alignment    target x source, the mean and each head                      texts
     chain        the text at each step, shaded by its weights                 recurrent layers that read their past
     heat         weights over an image, head by head                          images, boxes
+                 weights of each token of the output over the image           captions
                  weights of each token of the text over a generated image     drawings
     boxes, events    detections over the image or over the sound (in full, if it was processed in chunks)
     tracks           trajectories on the plane, and the weights of the sample's agent
 
 By default the read nearest to the output is plotted: chain, pooling, cross, recurrent, then self-attention; `kind` and
-`layer` select another. For generated images the mean over all layers is plotted, unless `layer` is given.
+`layer` select another. Token by token the mean over all layers is plotted, unless `layer` is given. (xu2015, figure 2)
 """
 
 from collections.abc import Callable, Sequence
@@ -153,23 +154,31 @@ def _on_image(sample_maps: SampleMaps, axis: str) -> Image | None:
 
 
 def _heat(sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int | None, *, overwrite: bool) -> Path:
-    """Plot the heads over an image of keys; over an image of queries, plot each key."""
+    """Plot the heads, or each output token, over an image of keys; over an image of queries, plot each key."""
     maps = (_text_maps(sample_maps) if kind is None else ()) or _maps(sample_maps, kind)
     attention_map = _layer(maps, layer)
     weights = attention_map.weights.double().numpy()
     queries, keys = sample_maps.queries(attention_map), sample_maps.keys(attention_map)
-    if (image := _on_image(sample_maps, attention_map.keys)) is not None:
+    layers = maps if layer is None else (attention_map,)
+    if (image := _on_image(sample_maps, attention_map.keys)) is not None and attention_map.queries == "output":
+        places, mean = keys.places, _mean_over_heads(layers)
+        panels = list(zip(queries.labels, mean, strict=True))
+    elif image is not None:
         places = keys.places
         panels = [("mean over heads", weights.mean(0).mean(0))] if len(attention_map.heads) > 1 else []
         panels += [(name, head.mean(0)) for name, head in zip(attention_map.heads, weights, strict=True)]
     elif (image := _on_image(sample_maps, attention_map.queries)) is not None:
         places = queries.places
-        layers = maps if layer is None else (attention_map,)
-        mean = np.mean([layer_map.weights.double().numpy().mean(0) for layer_map in layers], 0)
+        mean = _mean_over_heads(layers)
         panels = [(f"{label}  {mean[:, i].mean():.2f}", mean[:, i]) for i, label in enumerate(keys.labels)]
     else:
         raise UserError(f"view 'heat' requires queries or keys on an image, which {attention_map.name} does not have")
     return plot_heat(image.pixels, places, panels, path, title=sample_maps.sample.title, overwrite=overwrite)
+
+
+def _mean_over_heads(maps: Sequence[AttentionMap]) -> NDArray[np.float64]:
+    """Return the weights (query, key) of several layers, averaged over layers and heads."""
+    return np.mean([attention_map.weights.double().numpy().mean(0) for attention_map in maps], 0)
 
 
 def _boxes(sample_maps: SampleMaps, path: Path, *, overwrite: bool) -> Path:

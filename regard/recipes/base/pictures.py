@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL.Image import Image as PillowImage
+from PIL.Image import fromarray
 
 from regard.data.config import ImagesConfig
 from regard.data.images.dataset import (
@@ -20,7 +22,7 @@ from regard.data.images.dataset import (
     read_training_images,
     to_image_array,
 )
-from regard.data.images.files import decode_image
+from regard.data.images.files import decode_image, prepare_image
 from regard.errors import UserError
 from regard.look.sample import Axis, Image
 from regard.models.readers.images import ImageReader
@@ -72,6 +74,21 @@ def prepare_pixels(inputs: Sequence[Any], first: int, data: ImagesConfig, shape:
             pixels = given.copy()  # torch does not accept read-only arrays
         prepared.add(owner, pixels)
     return prepared
+
+
+def to_color_image(given: Any, where: str) -> PillowImage:
+    """Return an input as an image in RGB. Raises UserError naming the input."""
+    if isinstance(given, File):
+        return decode_image(given.content, f"{where}: {given.name}").image.convert("RGB")
+    if isinstance(given, PillowImage):
+        return prepare_image(given, where).image.convert("RGB")
+    if not isinstance(given, np.ndarray):
+        raise UserError(f"{where}: expected an image file, an image or an array, got {type(given).__name__}")
+    if given.dtype != np.uint8 or given.ndim != 3 or given.shape[2] != 3 or 0 in given.shape:
+        raise UserError(
+            f"{where}: pixels must be bytes (uint8) of (height, width, 3), got {given.dtype} of {given.shape}"
+        )
+    return fromarray(given)
 
 
 class ImageSplits:

@@ -14,13 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor, nn
 
 from regard.data.embedded.shapes import make_shapes
 from regard.data.images.box_batches import BoxBatches, resize_and_pad
 from regard.data.images.boxes import BoxDataset, read_boxes
-from regard.data.images.files import decode_image, prepare_image
 from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.look.sample import Axis, DetectedBox, Sample
@@ -30,8 +28,8 @@ from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.likelihood import set_log_prob
-from regard.recipes.base.pictures import patch_axis
-from regard.recipes.base.recipe import Examples, File, Prepared, Recipe, describe_skipped, plan_by_count
+from regard.recipes.base.pictures import patch_axis, to_color_image
+from regard.recipes.base.recipe import Examples, Prepared, Recipe, describe_skipped, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.boxes.config import BoxesPrediction, BoxesRunConfig
 from regard.recipes.metrics.detection import ImageDetections, average_precision
@@ -178,7 +176,7 @@ class BoxesRecipe(Recipe[BoxesRunConfig]):
         """
         prepared, data = Prepared(len(inputs)), self.config.data
         for owner, given in enumerate(inputs):
-            image = _to_image(given, f"input {first + owner}")
+            image = to_color_image(given, f"input {first + owner}")
             prepared.add(owner, resize_and_pad(image, data.width, data.height))
         return prepared
 
@@ -261,21 +259,6 @@ class BoxesRecipe(Recipe[BoxesRunConfig]):
             raise UserError(f"{train.origin}: {len(train)} images are too few to split off a validation set.")
         first = replace(train.take(0, cut, train.origin), notices=train.notices, skipped=train.skipped)
         return first, train.take(cut, len(train), f"{train.origin}, held out for validation")
-
-
-def _to_image(given: Any, where: str) -> Image.Image:
-    """Return an input as an image in RGB. Raises UserError naming the input."""
-    if isinstance(given, File):
-        return decode_image(given.content, f"{where}: {given.name}").image.convert("RGB")
-    if isinstance(given, Image.Image):
-        return prepare_image(given, where).image.convert("RGB")
-    if not isinstance(given, np.ndarray):
-        raise UserError(f"{where}: expected an image file, an image or an array, got {type(given).__name__}")
-    if given.dtype != np.uint8 or given.ndim != 3 or given.shape[2] != 3 or 0 in given.shape:
-        raise UserError(
-            f"{where}: pixels must be bytes (uint8) of (height, width, 3), got {given.dtype} of {given.shape}"
-        )
-    return Image.fromarray(given)
 
 
 def _source(arrays: Sequence[NDArray[np.uint8]]) -> Tensor:

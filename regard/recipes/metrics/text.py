@@ -5,7 +5,7 @@ bleu    corpus BLEU-4 by sacrebleu, with its signature        papineni2002, post
 """
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from sacrebleu.metrics import BLEU
 
@@ -54,7 +54,13 @@ class Bleu:
 
     def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
         """Return BLEU with one reference per output."""
-        return float(self._bleu.corpus_score(list(outputs), [list(references)]).score)
+        return self.score_several(outputs, [[reference] for reference in references])
+
+    def score_several(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+        """Return BLEU with one or several references per output; the signature states how many."""
+        most = max(map(len, references), default=1)
+        streams: list[Any] = [[row[k] if k < len(row) else None for row in references] for k in range(most)]
+        return float(self._bleu.corpus_score(list(outputs), streams).score)
 
     def signature(self) -> str:
         """Return sacrebleu's signature. Raises sacrebleu's error before the first score."""

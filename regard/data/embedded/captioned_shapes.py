@@ -1,0 +1,152 @@
+"""Scenes of colored shapes with sentences that describe them, the default data of the recipe `caption`.
+
+    one shape        "a red circle in the top left"               "in the top left is a red circle"
+    two shapes       "a red circle left of a blue square"         "a blue square right of a red circle"
+    three shapes     "a red circle and a blue square and a green triangle from left to right"
+                     "a green triangle and a blue square and a red circle from right to left"
+
+Both sentences of a scene are true, so both are references. Shapes do not overlap. The centers of two differ at least
+twice as much in one direction as in the other, and those of three differ in x, so that no sentence is ambiguous.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from regard.data.config import CaptionsConfig
+from regard.data.embedded.sentences import count_phrase, describe_relation
+
+_SPLITS = {"train": 0, "val": 1, "test": 2}
+_SHAPES = ("circle", "square", "triangle")
+_COLORS = {
+    "red": (214, 39, 40),
+    "green": (44, 150, 44),
+    "blue": (40, 90, 200),
+    "yellow": (240, 200, 30),
+    "purple": (140, 70, 190),
+    "white": (245, 245, 245),
+}
+_ROWS, _COLUMNS = ("top", "", "bottom"), ("left", "", "right")
+_MOST = 3
+
+_Shape = tuple[str, tuple[int, int, int]]
+"""Color and name in one phrase; left, top and side in pixels."""
+
+
+class CaptionedShapes:
+    """Scenes of one to three shapes: a pure function of (split, seed, index)."""
+
+    def __init__(self, split: str, seed: int, config: CaptionsConfig):
+        self.split, self.seed, self.config = split, seed, config
+        self.origin = f"drawn shapes, {split}"
+
+    def __len__(self) -> int:
+        return len(self.epoch(0))
+
+    def epoch(self, number: int) -> range:
+        """Return the indices of the scenes of an epoch: new ones in each epoch of training, else always the same."""
+        if self.split != "train":
+            count = self.config.test_size
+            return range(count if self.split == "test" else -(-count // 2))
+        return range(number * self.config.epoch_size, (number + 1) * self.config.epoch_size)
+
+    def name(self, index: int) -> str:
+        """Return the name of a scene."""
+        return f"{self.split}-{index}"
+
+    def captions(self, index: int) -> list[str]:
+        """Return two sentences that describe a scene."""
+        return describe(self._shapes(index), self.config.width, self.config.height)
+
+    def pixels(self, index: int) -> NDArray[np.uint8]:
+        """Draw a scene (height, width, 3), on a dark noisy background."""
+        noise = np.random.PCG64(np.random.SeedSequence((self.seed, _SPLITS[self.split], index, 1)))
+        size = self.config.height * self.config.width * 3
+        background = noise.random_raw(-(-size // 8)).astype("<u8").view(np.uint8)[:size] // 5
+        image = Image.fromarray(background.reshape(self.config.height, self.config.width, 3))
+        pen = ImageDraw.Draw(image)
+        for phrase, (x, y, side) in self._shapes(index):
+            color, name = phrase.split()
+            right, bottom = x + side - 1, y + side - 1
+            if name == "circle":
+                pen.ellipse((x, y, right, bottom), fill=_COLORS[color])
+            elif name == "square":
+                pen.rectangle((x, y, right, bottom), fill=_COLORS[color])
+            else:
+                pen.polygon(((x, bottom), (right, bottom), ((x + right) // 2, y)), fill=_COLORS[color])
+        return np.asarray(image)
+
+    def _shapes(self, index: int) -> list[_Shape]:
+        """Return the shapes of a scene, drawn until their places allow a sentence."""
+        stream = np.random.PCG64(np.random.SeedSequence((self.seed, _SPLITS[self.split], index)))
+        width, height = self.config.width, self.config.height
+        smaller = min(width, height)
+        count, *draws = (int(number) for number in stream.random_raw(1 + 2 * _MOST))
+        count = 1 + count % _MOST
+        kinds = [
+            f"{list(_COLORS)[color % len(_COLORS)]} {_SHAPES[shape % len(_SHAPES)]}"
+            for color, shape in zip(draws[:count], draws[_MOST:], strict=False)
+        ]
+        while True:
+            places = []
+            for _ in range(count):
+                side_draw, x, y = (int(number) for number in stream.random_raw(3))
+                side = smaller // 6 + side_draw % (smaller // 4 - smaller // 6 + 1)
+                places.append((x % (width - side), y % (height - side), side))
+            if _is_clear(places, width, height):
+                return list(zip(kinds, places, strict=True))
+
+
+def describe(shapes: list[_Shape], width: int, height: int) -> list[str]:
+    """Return two sentences that describe shapes on a canvas of these sides in pixels."""
+    if len(shapes) == 1:
+        name = count_phrase(1, shapes[0][0])
+        place = _region(_center(shapes[0][1]), width, height)
+        return [f"{name} in the {place}", f"in the {place} is {name}"]
+    if len(shapes) == _MOST:
+        ordered = [count_phrase(1, name) for name, _ in sorted(shapes, key=lambda shape: _center(shape[1])[0])]
+        return [
+            f"{' and '.join(ordered)} from left to right",
+            f"{' and '.join(reversed(ordered))} from right to left",
+        ]
+    (first, place), (second, other) = shapes
+    (x, y), (right, below) = _center(place), _center(other)
+    if abs(x - right) > abs(y - below):
+        relations = ("left of", "right of") if x < right else ("right of", "left of")
+    else:
+        relations = ("above", "below") if y < below else ("below", "above")
+    return [describe_relation(first, relations[0], second), describe_relation(second, relations[1], first)]
+
+
+def _center(place: tuple[int, int, int]) -> tuple[float, float]:
+    x, y, side = place
+    return x + side / 2, y + side / 2
+
+
+def _region(center: tuple[float, float], width: int, height: int) -> str:
+    """Return the ninth of the canvas that a point is in: top left, top, ... middle ... bottom right."""
+    x, y = center
+    names = _ROWS[min(2, int(3 * y / height))], _COLUMNS[min(2, int(3 * x / width))]
+    return " ".join(filter(None, names)) or "middle"
+
+
+def _is_clear(places: list[tuple[int, int, int]], width: int, height: int) -> bool:
+    """Return True if no two shapes overlap, and the sentences about their places are not ambiguous."""
+    for i, (x, y, side) in enumerate(places):
+        for left, top, other in places[:i]:
+            if x < left + other + 1 and left < x + side + 1 and y < top + other + 1 and top < y + side + 1:
+                return False
+    centers = [_center(place) for place in places]
+    if len(centers) == 1:  # not close to the border of a ninth
+        return all(
+            abs(value / side * 3 - border) > 0.15
+            for value, side in zip(centers[0], (width, height), strict=True)
+            for border in (1, 2)
+        )
+    if len(centers) == _MOST:
+        xs = sorted(x for x, _ in centers)
+        return all(second - first > width / 12 for first, second in pairwise(xs))
+    dx, dy = (abs(first - second) for first, second in zip(*centers, strict=True))
+    return max(dx, dy) >= 2 * min(dx, dy)

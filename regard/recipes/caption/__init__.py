@@ -1,0 +1,1 @@
+"""Recipe `caption`: image captioning."""

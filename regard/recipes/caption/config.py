@@ -1,0 +1,129 @@
+"""Settings of the recipe `caption`: image captioning. Importing them needs no torch."""
+
+from dataclasses import field
+from typing import Annotated
+
+from regard.data.config import CaptionsConfig, OnBad, TokenizerConfig
+from regard.decode.config import DecodeConfig
+from regard.models.config import ModelConfig, TransformerConfig, max_length_of
+from regard.recipes.base.config import OtherData, PairsPrediction
+from regard.recipes.base.entry import Entry
+from regard.recipes.metrics.config import BleuConfig
+from regard.settings.declare import settings
+from regard.settings.ranges import Batch, Range
+from regard.train.config import TrainConfig
+
+
+@settings
+class CaptionRunConfig:
+    """Image captioning, from your own images with sentences or COCO captions; drawn scenes if no data is given."""
+
+    val_sample: Annotated[int, Range(1, 1_000_000)] = 500
+    """Number of validation images that are described (greedily) at each validation; the loss is that of all of them."""
+    data: CaptionsConfig = field(default_factory=lambda: CaptionsConfig(width=48, height=48))
+    """Images with captions, and the input size of the model."""
+    tokenizer: TokenizerConfig = field(
+        default_factory=lambda: TokenizerConfig(kind="bpe", vocab_size=8000, joint=False, lowercase=True)
+    )
+    """Tokenizer of the captions."""
+    patch: Annotated[int, Range(1, 4_096)] | None = None
+    """Side of the patches in pixels (ViT); a stem of small convolutions if not given."""
+    downsampling_layers: Annotated[int, Range(1, 16)] | None = None
+    """Number of stride-2 convolutions of the stem: a position covers 2^downsampling_layers pixels on each side; 3 if
+    not given."""
+    model: ModelConfig = field(
+        default_factory=lambda: ModelConfig(
+            core=TransformerConfig(layers=2, decoder_layers=2, width=96, heads=4, feedforward=192, activation="gelu"),
+            tie="target",
+        )
+    )
+    """Encoder-decoder that reads the image and writes the caption."""
+    batch: Batch = 32
+    """Images per batch, each with one of its captions."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=800,
+            lr=1.5e-3,
+            warmup=100,
+            schedule="cosine",
+            label_smoothing=0.0,
+            precision="auto",
+            validate_every=200,
+            average=0,
+            patience=0,
+        )
+    )
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` images per step."""
+    decode: DecodeConfig = field(default_factory=lambda: DecodeConfig(max_ratio=0.0, max_extra=64))
+    """Search for captions, in `evaluate`, `predict` and `look`; the length of an input is its number of positions."""
+    bleu: BleuConfig = field(default_factory=lambda: BleuConfig(lowercase=True))
+    """Settings of BLEU (sacrebleu), which are part of its signature."""
+
+    def __post_init__(self) -> None:
+        if self.tokenizer.joint:
+            raise ValueError("tokenizer.joint must be false: there are no source texts")
+        if self.model.tie == "all":
+            raise ValueError("model.tie must be target or none: there are no source texts")
+        if self.patch is not None and self.downsampling_layers is not None:
+            raise ValueError("downsampling_layers must not be given with patch, which has no convolutions")
+        if self.patch is not None and (self.data.width % self.patch or self.data.height % self.patch):
+            sides = f"{self.data.width} x {self.data.height}"
+            raise ValueError(f"patch must divide data.width and data.height, {sides}, got {self.patch}")
+        limit = max_length_of(self.model.core)
+        if limit is not None and limit < max(self.positions, 2):
+            raise ValueError(
+                f"model.core.positions.max_length must be at least {self.positions}, the positions of an image, got "
+                f"{limit}"
+            )
+
+    @property
+    def positions(self) -> int:
+        """Number of positions of an image."""
+        side = self.patch or 2**self.stem_layers
+        return -(-self.data.height // side) * -(-self.data.width // side)
+
+    @property
+    def stem_layers(self) -> int:
+        """Number of stride-2 convolutions of the stem."""
+        return 3 if self.downsampling_layers is None else self.downsampling_layers
+
+    @property
+    def caption_limit(self) -> int:
+        """Maximum length of a caption in tokens, EOS not counted."""
+        limit = max_length_of(self.model.core)
+        return self.data.max_length if limit is None else min(self.data.max_length, limit - 1)
+
+
+@settings
+class OtherCaptions(OtherData):
+    """Other images with captions to evaluate a model on."""
+
+    test: tuple[str, ...] = ()
+    """Captions: FILE.tsv, FILE.csv, FILE.jsonl (also .gz) or FILE.json (COCO). Several are evaluated one by one.
+    Default: the run's test data."""
+    images: str | None = None
+    """Folder or tar of the images. Default: a folder beside the captions, as for the training data."""
+    on_bad: OnBad = "error"
+    """Handling of bad lines and of images that are missing or damaged: error stops; skip leaves them out and counts
+    them."""
+
+
+@settings
+class CaptionEvaluation:
+    """Test data and decoding options."""
+
+    data: OtherCaptions = field(default_factory=OtherCaptions)
+    """Images to evaluate on instead of the run's own test data."""
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    """Decoding; the defaults are the run's own."""
+
+
+ENTRY = Entry(
+    name="caption",
+    summary="image captioning, from your own images with sentences or COCO captions; drawn scenes if not given",
+    config=CaptionRunConfig,
+    options=PairsPrediction,
+    evaluation=CaptionEvaluation,
+    input="image",
+    recipe="regard.recipes.caption.recipe:CaptionRecipe",
+)

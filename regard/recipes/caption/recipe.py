@@ -1,0 +1,265 @@
+"""Recipe `caption`: image captioning, scored by BLEU with several references.
+
+    pixels -> stem or patches -> encoder over image positions -> decoder, token by token -> sentence
+
+With `--model.core recurrent` the decoder reads the image once for each word, which `regard look` draws.
+
+Source: lectures, E (vector to sequence); xu2015 (attention to the image, word by word); vinyals2015.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.data.batches import pad
+from regard.data.embedded.captioned_shapes import CaptionedShapes
+from regard.data.images.box_batches import resize_and_pad
+from regard.data.images.captions import (
+    CaptionBatches,
+    CaptionedImages,
+    DescribedImages,
+    read_captions,
+    read_training_captions,
+    stack_images,
+)
+from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, Tokenizer
+from regard.decode.config import DecodeConfig
+from regard.decode.hypothesis import Hypothesis
+from regard.look.sample import Image, Sample
+from regard.models.build import build_captioner
+from regard.models.config import max_length_of
+from regard.models.model import Model
+from regard.models.readers.images import ImageReader
+from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.config import PairsPrediction, defaults_of_run
+from regard.recipes.base.pictures import patch_axis, to_color_image
+from regard.recipes.base.recipe import Examples, Prepared, Ranked, Recipe, describe_skipped, plan_by_count
+from regard.recipes.base.scoring import device_of
+from regard.recipes.caption.config import CaptionEvaluation, CaptionRunConfig
+from regard.recipes.metrics.text import Bleu
+from regard.trace import Trace
+
+_TOKENIZER = "tokenizer.json"
+_ROWS = 64
+_SAMPLES = 5
+
+
+class CaptionRecipe(Recipe[CaptionRunConfig]):
+    """Recipe of image captioning."""
+
+    metric = Bleu.name
+    monitored = (Bleu.name, "nll", "perplexity")
+    decodes = True
+    tokenizer: Tokenizer
+
+    def read(self, split: str, other: Any = None) -> Examples[DescribedImages]:
+        """Return the images of a split, or of a file of captions."""
+        data = self.config.data
+        if other is not None:
+            data = dataclasses.replace(data, on_bad=other.on_bad)
+            images = read_captions(other.test[0], other.images, data)
+        elif data.train is None and (split != "test" or data.test is None):
+            images = CaptionedShapes(split, self.run.seed, data)
+        elif split == "test":
+            assert data.test is not None
+            images = read_captions(data.test, data.test_images, data)
+        else:
+            images = self._splits[split == "val"]
+        return _to_examples(images, data.on_bad)
+
+    def usable(self, examples: Examples[DescribedImages]) -> Examples[DescribedImages]:
+        """Return the images whose captions are not too long."""
+        images = examples.data
+        if not isinstance(images, CaptionedImages):
+            return examples
+        limit = {"most": self.config.caption_limit, "on_bad": cast("Any", examples.on_bad)}
+        images = images.limit_length(lambda text: len(self.tokenizer.encode(text)), **limit)
+        return _to_examples(images, examples.on_bad)
+
+    def learn(self, folder: Path) -> None:
+        """Train the tokenizer on the captions of the training images, and save it."""
+        images = self.train.data
+        texts = (text for i in images.epoch(0) for text in images.captions(i))
+        Tokenizer.train(texts, self.config.tokenizer, origin=images.origin).save(folder / _TOKENIZER)
+
+    def open(self, folder: Path) -> None:
+        """Load the tokenizer."""
+        self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
+
+    def batches(self) -> CaptionBatches:
+        """Return batches of the training images, each with one of its captions."""
+        return self._batches(self.load_usable(self.train).data)
+
+    def model(self) -> Model:
+        """Return an encoder-decoder from images of this size to this vocabulary."""
+        config, data = self.config.model, self.config.data
+        reads = ImageReader(
+            (3, data.height, data.width),
+            config.core.width,
+            patch=self.config.patch,
+            downsampling_layers=self.config.stem_layers,
+            dropout=config.dropout,
+        )
+        smoothing = self.config.train.label_smoothing
+        return build_captioner(config, reads, vocab=len(self.tokenizer), label_smoothing=smoothing)
+
+    def describe(self) -> str:
+        """Return the input size and the size of the vocabulary."""
+        data = self.config.data
+        return f"images of {data.width} x {data.height}; {len(self.tokenizer):,} subwords"
+
+    def measure(self, model: nn.Module) -> dict[str, float]:
+        """Return BLEU of greedy captions for `val_sample` images, and nll and perplexity of all of them."""
+        options = defaults_of_run(CaptionEvaluation, self.config)
+        greedy = dataclasses.replace(options, decode=dataclasses.replace(options.decode, beam=1, n_best=1))
+        scores = self.score(self.inference(model), self.usable_val, greedy, limit=self.config.val_sample)
+        return {name: scores[name] for name in self.monitored}
+
+    def score(
+        self,
+        inference: ActiveModel,
+        examples: Examples[DescribedImages],
+        options: CaptionEvaluation,
+        *,
+        limit: int | None = None,
+    ) -> dict[str, Any]:
+        """Return BLEU with its signature, exact matches, nll and perplexity per token, and some captions.
+
+        limit: describe only the first so many images; the loss is computed over all captions of all images.
+        """
+        images, scorer = examples.data, Bleu(self.config.bleu)
+        decode = dataclasses.replace(options.decode, n_best=1)
+        indices = [*images.epoch(0)][:limit]
+        outputs: list[str] = []
+        for rows in plan_by_count(indices, _ROWS):
+            pixels = [images.pixels(i) for i in indices[rows.start : rows.stop]]
+            found = self._search(inference, pixels, decode)
+            outputs += [self.tokenizer.decode(best.tokens) for best, *_ in found]
+        references = [images.captions(i) for i in indices]
+        nll = self._loss_per_token(inference.model, images)
+        names = ("source", "output", "reference")
+        shown = zip([images.name(i) for i in indices], outputs, [own[0] for own in references], strict=True)
+        return {
+            self.metric: scorer.score_several(outputs, references),
+            "exact_match": 100
+            * sum(output in own for output, own in zip(outputs, references, strict=True))
+            / len(outputs),
+            "signature": scorer.signature(),
+            "nll": nll,
+            "perplexity": math.exp(min(nll, 100.0)),
+            "beam": decode.beam,
+            "length_penalty": decode.length_penalty,
+            "samples": [dict(zip(names, row, strict=True)) for row in [*shown][:_SAMPLES]],
+        }
+
+    def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
+        """Return each image at the size of the model's input.
+
+        inputs: image files, Pillow images, or uint8 arrays (height, width, 3).
+        """
+        prepared, data = Prepared(len(inputs)), self.config.data
+        for owner, given in enumerate(inputs):
+            image = to_color_image(given, f"input {first + owner}")
+            prepared.add(owner, resize_and_pad(image, data.width, data.height)[0])
+        return prepared
+
+    def answer(
+        self,
+        inference: ActiveModel,
+        rows: Sequence[NDArray[np.uint8]],
+        options: PairsPrediction,
+        trace: Trace | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Return the best hypotheses for each image."""
+        return self._search(inference, rows, options.decode, trace)
+
+    def join(
+        self, prepared: Prepared, answers: Sequence[list[Hypothesis]], options: PairsPrediction
+    ) -> list[list[Ranked]]:
+        """Return captions with their scores, log p / length^alpha."""
+        return [[Ranked(self.tokenizer.decode(h.tokens), h.score) for h in hypotheses] for hypotheses in answers]
+
+    def values(self, answers: list[list[Ranked]]) -> list[str]:
+        """Return the best caption of each image."""
+        return [best.text for best, *_ in answers]
+
+    def rank_texts(self, answer: list[Ranked]) -> list[Ranked]:
+        """Return the captions of an image."""
+        return answer
+
+    def json(self, answer: list[Ranked]) -> dict[str, Any]:
+        """Return the captions with their scores, best first."""
+        return {"outputs": [output._asdict() for output in answer]}
+
+    def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Any) -> Sample:
+        """Return the model's input image; the tokens of the caption are recorded by the search."""
+        return Sample(
+            title=prepared.name_of(row),
+            axes={"source": patch_axis(inference.model.reads)},
+            pictures={"image": Image(pixels=prepared.rows[row])},
+            tokens=self.tokenizer.tokens,
+            text=self.tokenizer.decode,
+            begin=SPECIALS[BOS],
+        )
+
+    def log_prob(self, model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]) -> Tensor:
+        """Return log p of the caption, EOS included."""
+        end = [EOS] if answer[0].finished else []
+        target = pad([[BOS, *answer[0].tokens, *end]]).to(device_of(model))
+        log_probs = model(stack_images([prepared.rows[row]]).to(device_of(model)), target)[0].float().log_softmax(-1)
+        return log_probs.gather(1, target.items[0, 1:, None]).sum()
+
+    def _search(
+        self,
+        inference: ActiveModel,
+        images: Sequence[NDArray[np.uint8]],
+        decode: DecodeConfig,
+        trace: Trace | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Return the best hypotheses for each image."""
+        limit = max_length_of(self.config.model.core)
+        if limit is not None:
+            decode = dataclasses.replace(decode, max_length=min(decode.max_length, limit))
+        engine = inference.engine_for(len(images), traced=trace is not None)
+        settings = {"length": self.config.positions, "config": decode, "bos": BOS, "eos": EOS, "pad": PAD}
+        return engine.search_images(stack_images(images), **settings, trace=trace) if len(images) else []
+
+    def _batches(self, images: DescribedImages) -> CaptionBatches:
+        return CaptionBatches(images, self.tokenizer.encode, rows=self.config.batch, seed=self.run.seed)
+
+    def _loss_per_token(self, model: Model, images: DescribedImages) -> float:
+        """Return the mean of -log p over the tokens of all captions, EOS included, in nats."""
+        batches = self._batches(images)
+        pairs, total, count = batches.pairs(), 0.0, 0
+        with torch.no_grad():
+            for rows in plan_by_count(pairs, _ROWS):
+                loss = model.loss(batches.collate_pairs(pairs[rows.start : rows.stop]).to(device_of(model)))
+                total, count = total + float(loss.nll), count + loss.count
+        return total / count
+
+    @cached_property
+    def _splits(self) -> tuple[CaptionedImages, CaptionedImages]:
+        return read_training_captions(self.config.data)
+
+
+def _to_examples(images: DescribedImages, on_bad: str) -> Examples[DescribedImages]:
+    indices = images.epoch(0)
+    skipped = images.skipped if isinstance(images, CaptionedImages) else ()
+    return Examples(
+        images,
+        images.origin,
+        len(indices),
+        input=lambda i: images.pixels(indices[i]),
+        name=lambda i: images.name(indices[i]),
+        reference=lambda i: images.captions(indices[i])[0],
+        on_bad=on_bad,
+        skipped=describe_skipped(images.origin, "lines or images", skipped),
+    )

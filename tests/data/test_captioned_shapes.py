@@ -1,0 +1,76 @@
+"""Scenes of shapes: a pure function of (split, seed, index), and sentences that are true of the drawn pixels."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from regard.data.config import CaptionsConfig
+from regard.data.embedded.captioned_shapes import _COLORS, CaptionedShapes
+from regard.errors import UserError
+
+CONFIG = CaptionsConfig(width=60, height=40, epoch_size=200, test_size=7)
+
+
+def centers(pixels: np.ndarray, color: str) -> tuple[float, float]:
+    """Return x and y of the middle of the pixels of a color, as shares of the sides."""
+    rows, columns = np.nonzero((pixels == _COLORS[color]).all(-1))
+    middle = (columns.min() + columns.max() + 1) / 2, (rows.min() + rows.max() + 1) / 2
+    return middle[0] / pixels.shape[1], middle[1] / pixels.shape[0]
+
+
+def is_true(sentence: str, pixels: np.ndarray) -> bool:
+    """Compare a sentence about shapes of different colors with the pixels."""
+    words = sentence.split()
+    colors = [word for word in words if word in _COLORS]
+    places = [centers(pixels, color) for color in colors]
+    if len(places) == 1:
+        x, y = places[0]
+        column = "left" if x < 1 / 3 else "right" if x > 2 / 3 else ""
+        row = "top" if y < 1 / 3 else "bottom" if y > 2 / 3 else ""
+        return f"in the {' '.join(filter(None, (row, column))) or 'middle'}" in sentence
+    if len(places) == 3:
+        xs = [x for x, _ in places]
+        return xs == sorted(xs, reverse=sentence.endswith("right to left"))
+    (x, y), (right, below) = places
+    tests = {"left": x < right, "right": x > right, "above": y < below, "below": y > below}
+    (word,) = [word for word in words if word in tests]
+    return tests[word]
+
+
+def test_sentences_are_true_of_the_pixels():
+    scenes, seen = CaptionedShapes("train", 3, CONFIG), set()
+    for index in scenes.epoch(0):
+        sentences, pixels = scenes.captions(index), scenes.pixels(index)
+        colors = [word for word in sentences[0].split() if word in _COLORS]
+        assert len(sentences) == len(set(sentences)) == 2
+        if len(set(colors)) == len(colors):
+            assert all(is_true(sentence, pixels) for sentence in sentences), sentences
+            seen.add((len(colors), *(w for w in sentences[0].split() if w in ("left", "above", "below", "middle"))))
+        present = {color for color in _COLORS if (pixels == _COLORS[color]).all(-1).any()}
+        assert present == set(colors)
+    assert {number for number, *_ in seen} == {1, 2, 3}
+    assert {word for _, *words in seen for word in words} == {"left", "above", "below", "middle"}
+
+
+def test_scenes_depend_on_split_seed_and_index_alone():
+    make = itertools.starmap(CaptionedShapes, [("train", 1, CONFIG), ("train", 1, CONFIG), ("train", 2, CONFIG)])
+    first, same, other = ([(s.captions(i), s.pixels(i).tobytes()) for i in (5, 3)] for s in make)
+    assert first == same
+    assert first != other
+    assert first != [
+        (s.captions(i), s.pixels(i).tobytes()) for s in [CaptionedShapes("val", 1, CONFIG)] for i in (5, 3)
+    ]
+
+
+def test_epochs_of_training_are_new_and_others_are_fixed():
+    train, val, test = (CaptionedShapes(split, 1, CONFIG) for split in ("train", "val", "test"))
+    assert train.epoch(2) == range(400, 600)
+    assert val.epoch(0) == val.epoch(3) == range(4)
+    assert test.epoch(1) == range(7)
+    assert (len(train), len(test), test.name(3)) == (200, 7, "test-3")
+
+
+def test_small_scenes_are_refused():
+    with pytest.raises(UserError, match="at least 24 for drawn scenes, got 20, 40"):
+        CaptionsConfig(width=20, height=40)

@@ -1,0 +1,143 @@
+"""Images with captions: formats agree, lines of one file are references of one image, bad data is named."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from regard.data.config import CaptionsConfig
+from regard.data.images.captions import CaptionBatches, read_captions, read_training_captions
+from regard.data.tokenizer import BOS, EOS
+from regard.errors import UserError
+
+CONFIG = CaptionsConfig(train="x.tsv", width=12, height=8)
+CAPTIONS = {"a.png": ["a cat", "one cat"], "b.png": ["two dogs"]}
+SIZES = {"a.png": (24, 16), "b.png": (8, 8)}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "images").mkdir()
+    for number, (name, size) in enumerate(SIZES.items()):
+        Image.new("RGB", size, (10, 20, 30 * number)).save(tmp_path / "images" / name)
+    return tmp_path
+
+
+def rows(separator="\t"):
+    return [f"{name}{separator}{text}\n" for name, texts in CAPTIONS.items() for text in texts]
+
+
+def coco(**changes):
+    pairs = [(i, text) for i, texts in enumerate(CAPTIONS.values()) for text in texts]
+    content = {
+        "images": [{"id": i, "file_name": name} for i, name in enumerate(CAPTIONS)],
+        "annotations": [{"id": 7, "image_id": i, "caption": f" {text}\n"} for i, text in pairs],
+    }
+    return json.dumps(content | changes)
+
+
+FORMATS = {
+    "a.tsv": "".join(rows()),
+    "a.csv": "image,caption\n" + "".join(rows(",")),
+    "a.jsonl": "".join(
+        json.dumps({"caption": text, "image": name}) + "\n" for name in CAPTIONS for text in CAPTIONS[name]
+    ),
+    "captions_images.json": coco(),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats_agree(folder, name):
+    (folder / name).write_text(FORMATS[name])
+    for images in (None, folder / "images"):
+        data = read_captions(folder / name, images, CONFIG)
+        assert {data.name(i): data.captions(i) for i in data.epoch(5)} == CAPTIONS
+        assert data.pixels(0).shape == (8, 12, 3)
+        assert (data.pixels(0) == (10, 20, 0)).all()
+        assert (data.pixels(1)[:, :8] == (10, 20, 30)).all()  # scaled to fit, and padded with gray
+        assert (data.pixels(1)[:, 8:] == 128).all()
+
+
+BAD = {
+    "a.tsv": [
+        ("a.png\ta cat\ngone.png\ta dog\n", r"a\.tsv, line 2: there is no image gone\.png in .*images or "),
+        ("a.png\n", r"a\.tsv, line 1: expected 2 columns separated by a tab, got 1"),
+        ("a.png\ta cat\nb.png\t \n", r"a\.tsv, line 2: .* expected a text"),
+        ("a.png\tx\ty\n", r"a\.tsv, line 1: expected 2 columns"),
+        ("", r"a\.tsv"),
+        ("../a.png\tx\n", r"a\.tsv, line 1: there is no image \.\./a\.png"),
+        ("a.tsv\tx\n", r"a\.tsv, line 1: .*a\.tsv: not a readable image"),
+    ],
+    "a.json": [
+        ("[]", r"a\.json: expected COCO's images \(id, file_name\), annotations \(image_id, caption\)"),
+        (coco(annotations=[{"image_id": 0, "caption": "x"}]), r"a\.json, image 2: the image 'b\.png' has no caption"),
+        (coco(annotations=[{"image_id": 5, "caption": "x"}]), r"a\.json, annotation 1: there is no image with id 5"),
+        (coco(annotations=[{"image_id": 0}]), r"annotation 1: expected image_id, caption, got"),
+        (coco(annotations=[{"image_id": 0, "caption": " "}]), r"annotation 1: expected a caption, got ' '"),
+        (coco(annotations=[{"image_id": 0, "caption": ["x"]}]), r"annotation 1: expected a caption, got \['x'\]"),
+        (coco(images=[{"id": 0, "file_name": "a.png"}] * 2 + [{"id": 0, "file_name": "b.png"}]), "the id 0 is already"),
+        (coco()[:-5], "not valid JSON"),
+    ],
+    "a.xml": [("x", r"expected captions in a file of \.tsv, .* or \.json \(COCO\), got 'a\.xml'")],
+}
+
+
+@pytest.mark.parametrize(("name", "content", "message"), [(name, *bad) for name in BAD for bad in BAD[name]])
+def test_bad_files_are_named(folder, name, content, message):
+    (folder / name).write_text(content)
+    with pytest.raises(UserError, match=message):
+        read_captions(folder / name, None, CONFIG)
+
+
+def test_bad_lines_and_images_are_skipped_and_counted(folder):
+    (folder / "a.tsv").write_text("a.png\ta cat\nb.png\ngone.png\tx\na.png\tone cat\n")
+    data = read_captions(folder / "a.tsv", None, replace(CONFIG, on_bad="skip"))
+    assert [data.captions(i) for i in data.epoch(0)] == [["a cat", "one cat"]]
+    assert len(data.skipped) == 2
+    (folder / "a.json").write_text(coco(annotations=[{"image_id": 1, "caption": "x"}]))
+    assert len(read_captions(folder / "a.json", None, replace(CONFIG, on_bad="skip"))) == 1
+
+
+def test_long_captions_are_bad_lines(folder):
+    (folder / "a.tsv").write_text(FORMATS["a.tsv"] + "b.png\tfour words are long\n")
+    data = read_captions(folder / "a.tsv", None, CONFIG)
+    with pytest.raises(UserError, match=r"a\.tsv, line 4: the caption has 4 tokens, more than max_length = 3"):
+        data.limit_length(lambda text: len(text.split()), 3, "error")
+    kept = data.limit_length(lambda text: len(text.split()), 3, "skip")
+    assert [kept.captions(i) for i in range(2)] == list(CAPTIONS.values())
+    assert len(kept.skipped) == 1
+    with pytest.raises(UserError, match=r"no caption has at most max_length = 1 tokens"):
+        data.limit_length(lambda text: len(text.split()), 1, "skip")
+
+
+def test_validation_images_are_the_last_ones(folder):
+    (folder / "a.tsv").write_text(FORMATS["a.tsv"])
+    train, val = read_training_captions(replace(CONFIG, train=str(folder / "a.tsv"), val_share=0.5))
+    assert (train.name(0), len(train), val.name(0), len(val)) == ("a.png", 1, "b.png", 1)
+    (folder / "a.tsv").write_text("a.png\tx\n")
+    with pytest.raises(UserError, match="1 images are too few"):
+        read_training_captions(replace(CONFIG, train=str(folder / "a.tsv")))
+
+
+def test_batches_have_a_caption_of_each_image_and_every_caption_in_time(folder):
+    (folder / "a.tsv").write_text(FORMATS["a.tsv"])
+    data = read_captions(folder / "a.tsv", None, CONFIG)
+    ids = {"a cat": [4, 5], "one cat": [6, 5, 9], "two dogs": [7]}
+    batches = CaptionBatches(data, ids.__getitem__, rows=2, seed=1)
+    seen = set()
+    for epoch in range(12):
+        (rows,) = batches.plan(epoch)
+        assert sorted(rows) == [0, 1]
+        batch, again = batches.collate(epoch, rows), batches.collate(epoch, rows)
+        assert torch.equal(batch.target.items, again.target.items)
+        for row, index in enumerate(rows):
+            target = batch.target.items[row, : int(batch.target.lengths[row])].tolist()
+            assert target[:1] + target[-1:] == [BOS, EOS]
+            seen.add((index, *target[1:-1]))
+            expected = torch.from_numpy(np.ascontiguousarray(data.pixels(index))).permute(2, 0, 1) / 255
+            assert torch.equal(batch.source[row], expected)
+    assert seen == {(0, 4, 5), (0, 6, 5, 9), (1, 7)}
+    assert batches.pairs() == [(0, 0), (0, 1), (1, 0)]

@@ -1,0 +1,218 @@
+"""Runs of `caption`: own images and drawn scenes, several references, beams, looks word by word, bad input."""
+
+import json
+import math
+import re
+import warnings
+
+import numpy as np
+import pytest
+import sacrebleu
+import torch
+from PIL import Image
+
+from regard.cli.main import main
+from regard.data.batches import pad
+from regard.data.images.captions import stack_images
+from regard.data.tokenizer import BOS, EOS
+from regard.errors import UserError
+from regard.look.hooks import record_weights
+from regard.recipes.caption.config import CaptionRunConfig
+from regard.recipes.load import load
+from regard.recipes.metrics.config import BleuConfig
+from regard.recipes.metrics.text import Bleu
+from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input
+
+SIZE = "--data.width 32 --data.height 24 --downsampling-layers 3 --model.core.width 24 --model.dropout 0"
+LIMITS = "--train.lr 5e-3 --train.warmup 10 --train.tensorboard false --threads 1"
+CORES = {
+    "transformer": "--model.core.layers 1 --model.core.decoder-layers 1 --model.core.heads 2 "
+    "--model.core.feedforward 48",
+    "recurrent": "--model.core recurrent --model.core.hidden 24 --model.core.attention-hidden 12",
+    "self-attentive": "--model.core self-attentive --model.core.hidden 24 --model.core.attention-hidden 12",
+}
+
+
+def picture(draw: np.random.Generator) -> tuple[Image.Image, list[str]]:
+    """Return a red or green square on the left or right, and two captions."""
+    pixels = np.zeros((24, 32, 3), np.uint8)
+    color, side = int(draw.integers(2)), int(draw.integers(2))
+    x, y = 16 * side + int(draw.integers(0, 8)), int(draw.integers(0, 16))
+    pixels[y : y + 8, x : x + 8, color] = 255
+    name, place = ("red", "green")[color], ("left", "right")[side]
+    return Image.fromarray(pixels), [f"a {name} square on the {place}", f"on the {place} is a {name} square"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder, draw = tmp_path_factory.mktemp("caption"), np.random.default_rng(1)
+    for split, count in (("train", 48), ("val", 8), ("test", 12)):
+        (folder / split).mkdir()
+        with (folder / f"captions_{split}.tsv").open("w", encoding="utf-8") as file:
+            for i in range(count):
+                image, texts = picture(draw)
+                image.save(folder / split / f"{i}.png")
+                file.writelines(f"{i}.png\t{text}\n" for text in texts)
+    files = " ".join(f"--data.{name} {folder}/captions_{name}.tsv" for name in ("train", "val", "test"))
+    steps = "--train.steps 150 --train.validate-every 75 --batch 16 --decode.beam 3"
+    words = f"train caption --run {folder / 'run'} {files} {SIZE} {LIMITS} {CORES['transformer']} {steps}"
+    assert main(words.split()) == 0
+    return folder
+
+
+def test_captions_are_learned_and_scored_with_all_references(folder, capsys):
+    test = json.loads((folder / "run" / "report.json").read_text())["test"]
+    assert test["examples"] == 12
+    assert test["bleu"] > 70
+    assert test["signature"].startswith("nrefs:2|case:lc")
+    assert test["perplexity"] == pytest.approx(math.exp(test["nll"]))
+    trained = load(folder / "run")
+    outputs = trained.predict([str(folder / "test" / f"{i}.png") for i in range(12)])
+    lines = [line.split("\t") for line in (folder / "captions_test.tsv").read_text().splitlines()]
+    references = [[text for name, text in lines if name == f"{i}.png"] for i in range(12)]
+    assert test["bleu"] == pytest.approx(sacrebleu.corpus_bleu(outputs, list(zip(*references, strict=True))).score)
+    right = sum(output in own for output, own in zip(outputs, references, strict=True))
+    assert test["exact_match"] == pytest.approx(100 * right / 12)
+    # The loss is that of every caption.
+    total = count = 0.0
+    for i, own in enumerate(references):
+        source = stack_images([np.asarray(Image.open(folder / "test" / f"{i}.png").convert("RGB"))])
+        for text in own:
+            ids = [BOS, *trained.recipe.tokenizer.encode(text), EOS]
+            with torch.no_grad():
+                log_p = trained.model(source, pad([ids]))[0].log_softmax(-1)
+            total -= float(log_p.gather(1, torch.tensor(ids[1:])[:, None]).sum())
+            count += len(ids) - 1
+    assert test["nll"] == pytest.approx(total / count, rel=1e-4)
+    assert main(["evaluate", str(folder / "run"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == test
+    other = ["--data.test", str(folder / "captions_test.tsv"), "--data.images", str(folder / "test")]
+    assert main(["evaluate", str(folder / "run"), "--json", *other]) == 0
+    assert json.loads(capsys.readouterr().out)["bleu"] == test["bleu"]
+
+
+def test_predict_prints_captions_and_several_with_n_best(folder, capsys):
+    paths = [str(folder / "test" / f"{i}.png") for i in range(2)]
+    trained = load(folder / "run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # auto selects torch, the one engine that reads images
+        captions = trained.predict(paths)
+    assert main(["predict", str(folder / "run"), *paths]) == 0
+    assert capsys.readouterr().out.splitlines() == captions
+    with Image.open(paths[0]) as image:
+        assert trained.predict([image, np.asarray(image)]) == captions[:1] * 2
+    assert main(["predict", str(folder / "run"), paths[0], "--json", "--decode.n-best", "2"]) == 0
+    outputs = json.loads(capsys.readouterr().out)["outputs"]
+    ((best, second),) = trained.predict(paths[:1], n_best=2)
+    assert [output["text"] for output in outputs] == [best.text, second.text]
+    assert best.score >= second.score == pytest.approx(outputs[1]["score"])
+
+
+def test_other_engines_refuse_images_with_the_reason(folder, capsys):
+    path = str(folder / "test" / "0.png")
+    for engine in ("compiled", "ctranslate2"):
+        assert main(["predict", str(folder / "run"), path, "--engine", engine]) == 2
+        message = capsys.readouterr().err
+        assert f"engine '{engine}' does not support this model: its reads" in message
+        assert "ImageReader" in message
+        assert "Use engine 'torch'" in message
+
+
+def test_look_shows_the_image_word_by_word(folder, tmp_path):
+    trained, paths = load(folder / "run"), [str(folder / "test" / f"{i}.png") for i in (0, 3)]
+    capture = check_capture(trained, paths)
+    for sample_maps, path, caption in zip(capture, paths, trained.predict(paths), strict=True):
+        sample = sample_maps.sample
+        assert sample.title == f"{path.rsplit('/', 1)[1]} -> {caption}"
+        (cross,) = sample_maps.find("cross")
+        keys, queries = sample_maps.keys(cross), sample_maps.queries(cross)
+        assert (len(keys), keys.picture) == (12, "image")
+        assert keys.places[-1] == pytest.approx((0.75, 2 / 3, 0.25, 1 / 3))
+        assert "".join(queries.labels).replace("\u2581", " ").strip() == f"{caption}</s>"
+        assert len(sample.steps) == len(queries)
+        # The weights of the steps are those of the same caption in one pass.
+        target = pad([[BOS, *sample.output_ids]])
+        with record_weights(trained.model) as maps, torch.no_grad():
+            trained.model(stack_images([sample.pictures["image"].pixels]), target)
+        torch.testing.assert_close(cross.weights, maps[cross.name][0][0], atol=1e-5, rtol=0)
+    assert check_test_input(trained).shape == (24, 32, 3)
+    out = tmp_path / "look.svg"
+    assert main(["look", str(folder / "run"), paths[0], "--out", str(out)]) == 0
+    titles = re.findall(r">([^<>]+)</text>", out.read_text(encoding="utf-8"))
+    (cross,), labels = capture[0].find("cross"), capture[0].queries(capture[0].find("cross")[0]).labels
+    assert len(titles) == len(labels) + 1
+    for title, label, weights in zip(titles, labels, cross.weights.mean(0), strict=False):
+        word = label.replace("<", "&lt;").replace(">", "&gt;")
+        assert title.strip() == f"{word} (up to {float(weights.max()):.3g})"
+
+
+def test_gradients_are_those_of_the_caption(folder):
+    trained = load(folder / "run")
+    paths = [str(folder / "test" / f"{i}.png") for i in range(2)]
+    for log_prob, sample_maps in zip(answer_log_probs(trained, paths), check_gradients(trained, paths), strict=True):
+        probabilities = [step.probability for step in sample_maps.sample.steps]
+        assert log_prob().item() == pytest.approx(sum(map(math.log, probabilities)), abs=1e-3)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_every_core_describes_drawn_scenes(core, tmp_path, capsys):
+    data = "--data.epoch-size 40 --data.test-size 6 --tokenizer.kind word --decode.beam 2 --decode.max-extra 12"
+    steps = "--train.steps 4 --train.validate-every 4 --batch 8"
+    assert main(f"train caption --run {tmp_path / 'run'} {SIZE} {LIMITS} {CORES[core]} {data} {steps}".split()) == 0
+    trained = load(tmp_path / "run")
+    kind = "cross" if core == "transformer" else "recurrent"
+    pixels = trained.test_input(0)
+    (sample_maps,) = check_capture(trained, [pixels])
+    attention_map = sample_maps.find(kind)[0]
+    assert sample_maps.keys(attention_map).picture == "image"
+    trained.look([pixels]).plot(tmp_path / "look.png")
+    with Image.open(tmp_path / "look.png") as figure:
+        assert figure.size[0] > 300
+
+
+def test_bad_settings_and_data_are_named_before_any_work(tmp_path, capsys):
+    (tmp_path / "bad.tsv").write_text("1.png\ta cat\n2.png\n", encoding="utf-8")
+    run = tmp_path / "run"
+    for words, message in [
+        (f"--data.train {tmp_path}/bad.tsv", "bad.tsv, line 2: expected 2 columns separated by a tab, got 1"),
+        (f"--data.train {tmp_path}/bad.tsv --data.on-bad skip", "bad.tsv: contains no image with a caption"),
+        (f"--data.train {tmp_path}/none.tsv", "none.tsv"),
+        ("--model.tie all", "model.tie must be target or none: there are no source texts"),
+        ("--patch 5", "patch must divide data.width and data.height, 48 x 48, got 5"),
+        ("--patch 8 --downsampling-layers 2", "downsampling_layers must not be given with patch"),
+        (
+            "--model.core.positions learned --model.core.positions.max-length 20",
+            "model.core.positions.max_length must be at least 36, the positions of an image, got 20",
+        ),
+    ]:
+        assert main(["train", "caption", "--run", str(run), *words.split()]) == 2
+        assert message in capsys.readouterr().err
+        assert not run.exists() or not list(run.glob("*.safetensors"))
+
+
+def test_bad_images_are_named(folder, tmp_path, capsys):
+    (tmp_path / "x.png").write_text("no image", encoding="utf-8")
+    assert main(["predict", str(folder / "run"), str(tmp_path / "x.png")]) == 2
+    assert "x.png: not a readable image" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"input 1: pixels must be bytes \(uint8\) of \(height, width, 3\)"):
+        load(folder / "run").predict([np.zeros((24, 32), np.uint8)])
+
+
+def test_learned_positions_limit_the_length_of_captions():
+    config = CaptionRunConfig()
+    assert (config.positions, config.caption_limit) == (36, 64)
+    assert CaptionRunConfig(patch=8).positions == 36
+    assert CaptionRunConfig(downsampling_layers=2).positions == 144
+
+
+def test_bleu_of_several_references_is_sacrebleus():
+    outputs = ["a red square", "on the left", "two dogs run"]
+    references = [["a red circle", "a red square here", "x"], ["left"], ["two dogs run", "dogs"]]
+    streams = [[row[k] if k < len(row) else None for row in references] for k in range(3)]
+    scorer = Bleu(BleuConfig())
+    expected = sacrebleu.BLEU(force=True)
+    assert scorer.score_several(outputs, references) == expected.corpus_score(outputs, streams).score
+    assert scorer.signature() == str(expected.get_signature())
+    assert "nrefs:var" in scorer.signature()
+    first = [row[0] for row in references]
+    assert scorer.score(outputs, first) == sacrebleu.BLEU(force=True).corpus_score(outputs, [first]).score

@@ -4,7 +4,7 @@
 
 With `--model.core recurrent` the decoder reads the image once for each word, which `regard look` draws.
 
-Source: lectures, E (vector to sequence); xu2015 (attention to the image, word by word); vinyals2015.
+Source: lectures, E.1 (vector to sequence); xu2015 (attention to the image, word by word); vinyals2015.
 """
 
 import dataclasses

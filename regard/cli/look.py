@@ -4,7 +4,7 @@
     anything else              the text itself
     --test 3 7                 inputs of the run's test data, by index
 
-`regard look FILE.safetensors` shows a saved capture, without the model.
+`regard look FILE.safetensors` shows a saved capture, without the model, and `regard look RUN --model` the model itself.
 """
 
 import importlib
@@ -57,6 +57,9 @@ class LookOptions(UseOptions):
     """Inputs of the run's test data, by index from 0, instead of INPUT or after it."""
     compare: Path | None = None
     """Another run, shown side by side with this one for the same inputs; or a saved capture, FILE.safetensors."""
+    model: bool = False
+    """Show the model instead, without INPUT: its encoder, predictor and decoder with sizes and shapes, as text, or as a
+    figure with --out FILE.png, .svg or .pdf."""
     gradients: bool = False
     """Add the attribution of each weight to the output: weight times gradient."""
     open: bool = True
@@ -84,10 +87,9 @@ def run(argv: list[str]) -> int:
     expected = f"a run folder and at most {_MOST} inputs"
     parsed = parse(argv, LookOptions(), NoSettings(), max_positionals=1 if is_capture else 1 + _MOST, expected=expected)
     options, words = parsed.own, parsed.positionals[1:]
-    if options.view == "positions":
-        _check_positions(options, words, is_capture=is_capture)
-        load_trained(folder, options, record).plot_positions(options.out, overwrite=options.force)
-        print(options.out)
+    if options.model or options.view == "positions":
+        _check_of_model(options, words, is_capture=is_capture)
+        _show_model(load_trained(folder, options, record), options)
         return DONE
     if not words and not options.test and not is_capture:
         raise UserError(f"INPUT is missing: expected a text or a file. {USAGE}")
@@ -139,17 +141,32 @@ def _check(options: LookOptions, pages: Path, *, is_capture: bool) -> None:
     check_path(out, options.force, (".html", _CAPTURE))
 
 
-def _check_positions(options: LookOptions, words: Sequence[str], *, is_capture: bool) -> None:
-    """Raise UserError unless the options are those of a figure of the model's positions."""
+def _check_of_model(options: LookOptions, words: Sequence[str], *, is_capture: bool) -> None:
+    """Raise UserError unless the options are those of a look at the model itself, without INPUT."""
+    what = "--model" if options.model else f"--view {options.view}"
     if is_capture:
-        raise UserError("a saved capture has no model: --view positions needs the run")
+        raise UserError(f"a saved capture has no model: {what} needs the run")
     if words or options.test:
-        raise UserError("--view positions takes no INPUT: it shows the model's positional encodings")
+        raise UserError(f"{what} takes no INPUT: it shows the model")
     if options.gradients or options.compare is not None:
-        raise UserError("--view positions shows the model: --gradients and --compare need an INPUT")
+        raise UserError(f"{what} shows the model: --gradients and --compare need an INPUT")
+    if options.model and (options.view, options.kind, options.layer) != (None, None, None):
+        raise UserError("--model has one view: leave out --view, --kind and --layer")
+    if options.out is None and options.model:
+        return
     if options.out is None or not _is_picture(options.out):
-        raise UserError(f"--view positions needs --out FILE with {', '.join(SUFFIXES)}, got {options.out}")
+        raise UserError(f"{what} needs --out FILE with {', '.join(SUFFIXES)}, got {options.out}")
     check_path(options.out, options.force)
+
+
+def _show_model(trained: Any, options: LookOptions) -> None:
+    """Print or plot the model itself, or one of its parts."""
+    if options.out is None:
+        print("\n".join(trained.outline().lines()))
+        return
+    plot = trained.plot_model if options.model else trained.plot_positions
+    plot(options.out, overwrite=options.force)
+    print(options.out)
 
 
 def _is_picture(out: Path | None) -> bool:

@@ -1,8 +1,13 @@
 """Model: a reader, a core and a writer.
 
-    queries = writes.embed_target(target)                    decoder inputs, if the core decodes a target
-    hidden  = writes.read(core, reads(source), queries)      the writer queries the core
-    loss    = writes.loss(hidden, target)        answer = writes.answer(hidden)
+    h^Enc = encoder(x)              the items of the reader, encoded by the core
+    h^Dec = predictor(y, h^Enc)     the writer queries the core: targets delayed by one, or learned queries, read h^Enc
+    y~    = decoder(h^Dec)          the answer of the writer; in training, its loss
+
+    queries = writes.embed_target(y)                         decoder inputs, if the core decodes a target
+    h^Enc   = writes.encode(core, reads(x))
+    h^Dec   = writes.read(core, h^Enc, queries=queries)
+    loss    = writes.loss(h^Dec, y)        y~ = writes.answer(h^Dec)
 
 Any reader can be combined with any core and any writer. Without a reader, the core is a decoder alone, and the model a
 causal language model:
@@ -72,7 +77,11 @@ class ModelState:
 
 
 class Model(nn.Module):
-    """Model: reads + core + writes.
+    """Model: reads + core + writes; as encoder, predictor and decoder: y~ = decoder(predictor(y, encoder(x))).
+
+    encoder:   the reader and the encoder of the core.
+    predictor: the queries of the writer, and the decoder of the core or a pool, which read what the encoder returned.
+    decoder:   the output layer of the writer.
 
     reads:  None for a language model, whose core has no encoder.
     Raises: TypeError or ValueError, naming the part, if the parts do not fit together.
@@ -91,15 +100,37 @@ class Model(nn.Module):
 
     def forward(self, source: Any = None, target: Any = None) -> Any:
         """Return the answer of the writer; of a TokenWriter the logits of each next token of the target."""
-        return self.writes.answer(self.hidden(source, target))
+        return self.decoder(self.hidden(source, target))
+
+    def encoder(self, source: Any = None) -> Any:
+        """Return h^Enc, the encoded source: items (Padded) of size core.memory_dim.
+
+        If the core decodes targets in order: its state before the first target (CoreState), which holds h^Enc as keys
+        and values. None for a model without a reader.
+        """
+        if self.reads is None:
+            _check_no_source(source)
+            return None
+        return self.writes.encode(self.core, self.reads(source))
+
+    def predictor(self, target: Any, encoded: Any, *, source: Any = None) -> Any:
+        """Return h^Dec, the hidden vectors from which the writer predicts, given what `encoder` returned.
+
+        target: None if the core reads no target (`writes.part` is not decoder).
+        source: what `encoder` was given; only for a writer that continues it (TrackWriter).
+        """
+        return self._read(encoded, self.writes.embed_target(target), source)
+
+    def decoder(self, hidden: Any) -> Any:
+        """Return y~, the prediction of the writer from h^Dec."""
+        return self.writes.answer(hidden)
 
     def hidden(self, source: Any = None, target: Any = None) -> Any:
-        """Return the hidden vectors that the writer reads from the core."""
+        """Return h^Dec, the hidden vectors that the writer reads from the core."""
         if self.reads is None:
             _check_no_source(source)
         queries = self.writes.embed_target(target)  # before the source: dropout draws its seeds in this order
-        items = None if self.reads is None else self.reads(source)
-        return self.writes.read(self.core, items, source=source, queries=queries)
+        return self._read(self.encoder(source), queries, source)
 
     def loss(self, batch: SourceTargetBatch) -> BatchLoss:
         """Return the loss of a batch, summed over its predictions."""
@@ -150,6 +181,11 @@ class Model(nn.Module):
             raise TypeError(f"`next_logits` needs a model without a reader, got a {type(self.reads).__name__}")
         hidden = self.core(self.writes.embed(tokens), self.core.start(None, rows=len(tokens)))
         return self.writes.answer(hidden[:, -1])
+
+    def _read(self, encoded: Any, queries: Tensor | None, source: Any) -> Any:
+        if encoded is None and queries is not None:
+            encoded = self.core.start(None, rows=len(queries))
+        return self.writes.read(self.core, encoded, source=source, queries=queries)
 
     def form(self) -> TextForm:
         """Return the form of this model in decoding (regard.layers.forms)."""

@@ -262,6 +262,21 @@ def test_rows_are_independent_of_their_batch(reads, core, writes):
 
 
 @every_model
+@torch.no_grad()
+def test_encoder_predictor_and_decoder_compose_the_model(reads, core, writes):
+    model, example = make_model(reads, core, writes).eval(), make_example(reads, writes)
+    encoded = model.encoder(example.source)
+    if model.writes.part != "decoder":
+        assert torch.equal(encoded.items, model.core.encode(model.reads(example.source)).items)
+    target = example.target if model.writes.part == "decoder" else None
+    composed = model.decoder(model.predictor(target, encoded, source=example.source))
+    expected = model(example.source, target)
+    for part, other in [(composed, expected)] if isinstance(composed, Tensor) else zip(composed, expected, strict=True):
+        assert torch.equal(part, other)
+    assert {name.split(".")[0] for name, _ in model.named_parameters()} <= {"reads", "core", "writes"}
+
+
+@every_model
 def test_attention_weights_are_recorded_and_sum_to_one(reads, core, writes):
     model, example = make_model(reads, core, writes).eval(), make_example(reads, writes)
     if not any(isinstance(module, Read) for module in model.modules()):

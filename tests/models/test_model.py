@@ -54,8 +54,10 @@ class MeanWriter(regard.Writer):
 
     part = "encoder"
 
-    def read(self, core: regard.Core, items: Any, *, source: Any = None, queries: Tensor | None = None) -> Tensor:
-        return core.encode(items).items.mean(1)
+    def read(
+        self, core: regard.Core, encoded: regard.Padded, *, source: Any = None, queries: Tensor | None = None
+    ) -> Tensor:
+        return encoded.items.mean(1)
 
     def loss(self, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         total = (hidden - target).square().sum()

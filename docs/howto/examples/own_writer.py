@@ -19,7 +19,7 @@ from regard import AttentionPooling, Batch, Core, Model, Padded, Recurrent, Toke
 
 
 class CountWriter(Writer):
-    """Writer of one count per row; asks the core for its encoded items, of size `dim`."""
+    """Writer of one count per row; reads the encoded items of the core, of size `dim`."""
 
     part = "encoder"
 
@@ -29,8 +29,8 @@ class CountWriter(Writer):
         self.pool = AttentionPooling(dim, num_heads=1)
         self.output = nn.Linear(dim, 1)
 
-    def read(self, core: Core, items: Any, *, source: Any = None, queries: Tensor | None = None) -> Tensor:
-        return self.output(self.pool(core.encode(items))).squeeze(-1)
+    def read(self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None) -> Tensor:
+        return self.output(self.pool(encoded)).squeeze(-1)
 
     def loss(self, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         total = (hidden.exp() - target * hidden + torch.lgamma(target + 1)).sum()

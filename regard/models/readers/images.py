@@ -38,7 +38,7 @@ class ImageReader(Reader):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.dim = dim
+        self.dim, self.shape = dim, shape
         channels, height, width = shape
         if patch is None:
             side = 2**downsampling_layers

@@ -28,7 +28,7 @@ class SeriesReader(Reader):
         super().__init__()
         if window < 1:
             raise ValueError(f"window must be at least 1, got {window}")
-        self.dim, self.window = dim, window
+        self.dim, self.window, self.channels = dim, window, channels
         self.embed = Linear(window * channels, dim)
         self.positions = Sinusoidal(dim)
         self.dropout = Dropout(dropout)

@@ -98,7 +98,7 @@ class FrameReader(Reader):
         hidden: int = 0,
     ):
         super().__init__()
-        self.dim, self.hidden = dim, hidden
+        self.dim, self.hidden, self.samples = dim, hidden, samples
         self.spectrum = LogMel(sample_rate, bands, hop=hop)
         frames = samples // self.spectrum.hop
         num_items = -(-frames // 2**downsampling_layers)

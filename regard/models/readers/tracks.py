@@ -22,7 +22,7 @@ class TrackReader(Reader):
 
     def __init__(self, observed: int, dim: int):
         super().__init__()
-        self.dim = dim
+        self.dim, self.observed = dim, observed
         self.embed = nn.Sequential(Linear(4 * observed - 2, dim), nn.GELU(), Linear(dim, dim))
         self.ego_embedding = nn.Parameter(torch.randn(dim) * 0.02)
 

@@ -115,6 +115,7 @@ class SetWriter(Writer):
         super().__init__()
         self.dim, self.set_outputs = dim, blocks
         self.num_queries, self.num_classes, self.nms_threshold = num_queries, num_classes, nms_threshold
+        self.axes = axes
         self.region_embedding = RegionEmbedding(axes, dim)
         self.class_heads = nn.ModuleList(
             _class_head(dim, num_classes, is_change=centers is not None) for _ in range(blocks)
@@ -133,10 +134,8 @@ class SetWriter(Writer):
             self.query = Linear(memory_dim, dim)
             self.class_embedding = Linear(num_classes, dim)
 
-    def read(self, core: Core, items: Padded | None, *, source: Any = None, queries: Tensor | None = None) -> SetHidden:
+    def read(self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None) -> SetHidden:
         """Return the predictions of the queries after each decoder block, and the proposals."""
-        assert items is not None
-        encoded = core.encode(items)
         proposed = None if self.centers is None else self.propose(encoded, self.centers)
         queries, start = self.select_queries(encoded.items, proposed)
         return SetHidden(self.predictions_per_block(core.decode_set(queries, encoded), start), proposed)

@@ -37,10 +37,9 @@ class TagWriter(Writer):
         self.output = Linear(dim, num_tags)
         self.label_smoothing = label_smoothing
 
-    def read(self, core: Core, items: Padded | None, *, source: Any = None, queries: Tensor | None = None) -> Padded:
+    def read(self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None) -> Padded:
         """Return the encoded items."""
-        assert items is not None
-        return core.encode(items)
+        return encoded
 
     def answer(self, hidden: Padded) -> Float[Tensor, "batch time tags"]:
         """Return the probabilities of the tags of every item; those of padding are meaningless."""

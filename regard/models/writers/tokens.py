@@ -19,7 +19,7 @@ from regard.attention.masks import Padded, padding
 from regard.layers.forms import NoFormError, TableForm, WriterForm, form_of
 from regard.layers.linear import Linear
 from regard.layers.positions.base import PositionalEncoding
-from regard.models.cores.core import Core
+from regard.models.cores.core import Core, CoreState
 from regard.models.readers.tokens import TokenReader, check_projection, table_form
 from regard.models.writers.writer import Writer
 from regard.ops.linear import linear
@@ -72,11 +72,11 @@ class TokenWriter(Writer):
         return self.embed(target.items[:, :-1])
 
     def read(
-        self, core: Core, items: Padded | None, *, source: Any = None, queries: Tensor | None = None
+        self, core: Core, encoded: CoreState, *, source: Any = None, queries: Tensor | None = None
     ) -> Float[Tensor, "batch steps dim"]:
         """Return the hidden states of the decoder at all positions."""
         assert queries is not None
-        return core(queries, core.start(items, rows=len(queries)))
+        return core(queries, encoded)
 
     def answer(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
         """Return the logits over the vocabulary."""

@@ -59,14 +59,12 @@ class TrackWriter(VectorWriter):
         nn.init.zeros_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
-    def read(
-        self, core: Core, items: Padded | None, *, source: Any = None, queries: Tensor | None = None
-    ) -> TrackHidden:
+    def read(self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None) -> TrackHidden:
         """Return the pooled vector of each row, and the ego agent's path at constant velocity.
 
         Raises: ValueError if the source is not tracks, with from_velocity.
         """
-        vector = super().read(core, items, source=source, queries=queries)
+        vector = super().read(core, encoded, source=source, queries=queries)
         if not self.from_velocity:
             return TrackHidden(vector, None)
         tracks = getattr(source, "items", source)

@@ -36,12 +36,13 @@ class VectorWriter(Writer):
         self.dropout = Dropout(dropout)
         self.output = Linear(dim, size)
 
-    def read(self, core: Core, items: Padded | None, *, source: Any = None, queries: Tensor | None = None) -> Any:
+    def encode(self, core: Core, items: Padded) -> Padded:
+        """Return the encoded items, after the encoded class token if there is one."""
+        return core.encode(self.pool.prepend(items) if isinstance(self.pool, ClassToken) else items)
+
+    def read(self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None) -> Any:
         """Return the pooled vector of each row."""
-        assert items is not None
-        if isinstance(self.pool, ClassToken):
-            items = self.pool.prepend(items)
-        return self.pool(core.encode(items))
+        return self.pool(encoded)
 
     def scores(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch size"]:
         """Return the scores of the output layer."""

@@ -1,7 +1,8 @@
 """Interface of writers, which query the core, compute the loss and return the answer.
 
     queries = embed_target(target)                                 decoder inputs, if the core decodes a target
-    hidden  = read(core, items, source=source, queries=queries)    query of the core
+    encoded = encode(core, items)                                  items of the reader, encoded by the core
+    hidden  = read(core, encoded, source=source, queries=queries)  query of the core
     total, nll = loss(hidden, target)                              in training
     answer(hidden)                                                 in use
 
@@ -21,8 +22,8 @@ class Writer(nn.Module, ABC):
     """Base class of writers, the last part of a model (regard.models.model)."""
 
     part: ClassVar[Literal["encoder", "decoder", "set"]]
-    """Part of the core that is used: encoded items (`encode`), targets in order (`start`, `step`), or a set of queries
-    (`decode_set`)."""
+    """Part of the core that is used: encoded items (`encode`), targets in order (`start`, `forward`, `step`), or a set
+    of queries (`encode`, `decode_set`)."""
     dim: int | None = None
     """Size of the hidden vectors: core.memory_dim for part encoder, else core.width; None: not checked."""
 
@@ -42,11 +43,15 @@ class Writer(nn.Module, ABC):
         """Return the decoder inputs of all positions (teacher forcing); None if the core reads no target."""
         return None
 
+    def encode(self, core: Core, items: Padded) -> Any:
+        """Return the encoded items (Padded); for part decoder, the core's state before the first target (CoreState)."""
+        return core.start(items) if self.part == "decoder" else core.encode(items)
+
     @abstractmethod
-    def read(self, core: Core, items: Padded | None, *, source: Any, queries: Tensor | None) -> Any:
+    def read(self, core: Core, encoded: Any, *, source: Any, queries: Tensor | None) -> Any:
         """Return the hidden vectors that `loss` and `answer` take.
 
-        items:   what the reader returned; None in a model without a reader.
+        encoded: what `encode` returned; in a model without a reader, the core's state (CoreState).
         source:  what the reader was given.
         queries: what `embed_target` returned.
         """

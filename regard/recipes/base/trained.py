@@ -17,6 +17,7 @@ from regard.look.hooks import NoReadsError
 from regard.look.maps import GRADIENT, AttentionMap
 from regard.look.record import record
 from regard.look.sample import Sample
+from regard.models.outline import Outline, outline
 from regard.recipes.base.active import MANY
 from regard.recipes.base.config import defaults_of_run, set_options
 from regard.recipes.base.recipe import EmptyAnswerError, Examples, File, Prepared, Recipe
@@ -166,6 +167,16 @@ class TrainedRun:
     def plot_answer(self, given: Any, out: Path, *, overwrite: bool = False) -> None:
         """Plot an input and its answer to an image file, if `recipe.plots_answers`."""
         self.recipe.plot_answer(self._active, self._prepare([given], 1).rows[0], out, overwrite=overwrite)
+
+    def outline(self) -> Outline:
+        """Return the stages of the model with their shapes (regard.models.outline)."""
+        return outline(self._model)
+
+    def plot_model(self, out: Path, *, overwrite: bool = False) -> None:
+        """Plot the model as encoder, predictor and decoder to an image file (regard.look.figures.model)."""
+        plot = importlib.import_module("regard.look.figures.model").plot_outline  # imports matplotlib
+        title = "; ".join(filter(None, (f"{self.run.recipe}: {self.folder}", self.recipe.describe())))
+        plot(self.outline(), out, title=title, overwrite=overwrite)
 
     def plot_positions(self, out: Path, *, overwrite: bool = False) -> None:
         """Plot the positional encodings of the model to an image file (regard.look.figures.positions)."""

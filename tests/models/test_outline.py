@@ -1,0 +1,143 @@
+"""Outlines of models: their shapes are those of the tensors, for every part and the model of every recipe."""
+
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from regard.attention.masks import Padded
+from regard.cli.train import TrainOptions
+from regard.data.batches import Batch
+from regard.look.figures.model import plot_outline
+from regard.models.autoencoders.autoencoder import Autoencoder
+from regard.models.autoencoders.quantized import QuantizedAutoencoder
+from regard.models.build import build_language_model
+from regard.models.config import AutoencoderConfig, LanguageModelConfig, TransformerConfig
+from regard.models.outline import Shape, outline
+from regard.recipes.base.run import Run
+from regard.recipes.base.trained import TrainedRun
+from regard.recipes.load import create_recipe
+from regard.recipes.registry import RECIPES
+from regard.settings.options import parse
+from tests.campaigns.options_data import BASE
+from tests.models.test_grid import CORES, READERS, WRITERS, make_example, make_model
+
+PAIRS = [*((reads, "transformer", "classes") for reads in READERS), *(("tokens", core, "tokens") for core in CORES)]
+PAIRS += [("tracks", "recurrent", writes) for writes in WRITERS]
+
+
+def fits(shape: Shape, tensor: Tensor, named: dict[str, int]) -> None:
+    """Assert that a shape is that of the tensor, where equal names stand for equal sizes."""
+    assert len(shape) == tensor.ndim
+    for size, actual in zip(shape, tensor.shape, strict=True):
+        if isinstance(size, int):
+            assert size == actual
+        elif " + " in size:
+            assert sum(map(int, size.split(" + "))) == actual
+        else:
+            assert named.setdefault(size, actual) == actual
+
+
+def items_of(value: Any) -> Tensor:
+    return value.items if isinstance(value, Padded) else getattr(value, "vector", value)
+
+
+@pytest.mark.parametrize(("reads", "core", "writes"), PAIRS, ids=["-".join(names) for names in PAIRS])
+@torch.no_grad()
+def test_shapes_are_those_of_the_tensors(reads, core, writes):
+    model, example = make_model(reads, core, writes).eval(), make_example(reads, writes)
+    encoding, predicting = outline(model)
+    named: dict[str, int] = {}
+    fits(encoding[0].shape, items_of(example.source), named)
+    items = model.reads(example.source)
+    fits(encoding[1].shape, items.items, named)
+    fits(encoding[2].shape, model.core.encode(items).items, named)
+    target = example.target if model.writes.part == "decoder" else None
+    if target is not None:
+        target = target._replace(items=target.items[:, :-1])
+        fits(predicting[0].shape, target.items, named)
+        fits(predicting[1].shape, model.writes.embed(target.items), named)
+    hidden = model.hidden(example.source, example.target)
+    answer = model(example.source, example.target)
+    if model.writes.part == "set":
+        assert predicting[0].shape[1:] == model.writes.queries.shape
+        answer = torch.cat(answer, -1)
+    else:
+        fits(next((s.shape for s in predicting if s.symbol == "h^Dec"), encoding[-1].shape), items_of(hidden), named)
+    fits(predicting[-1].shape, answer, named)
+
+
+def test_parameters_of_the_stages_are_all_of_the_model():
+    model = make_model("images", "recurrent", "tokens")
+    counts = [stage.detail.rpartition(", ")[2] for part in outline(model) for stage in part]
+    numbers = [int(count.split()[0].replace(",", "")) for count in counts if count.endswith("parameters")]
+    assert sum(numbers) == sum(value.numel() for value in model.parameters())
+
+
+def test_a_language_model_has_no_encoder():
+    core = TransformerConfig(layers=3, width=12, heads=2, feedforward=17)
+    encoding, predicting = outline(build_language_model(LanguageModelConfig(core=core), vocab=23))
+    assert encoding == ()
+    assert [stage.part for stage in predicting] == ["input", "predictor", "predictor", "decoder"]
+    assert predicting[2].detail.startswith("3 blocks, ")
+    assert predicting[3] == (
+        "decoder",
+        "TokenWriter",
+        "its table is that of the embedding",
+        "y~",
+        ("batch", "target", 23),
+    )
+
+
+@pytest.mark.parametrize("kind", ["dense", "convolutional", "quantized"])
+@torch.no_grad()
+def test_autoencoders_have_an_encoder_and_a_decoder(kind):
+    shape, config = (1, 8, 12), AutoencoderConfig(kind=kind, code_dim=3, hidden=5, channels=4, codebook_size=7)
+    model = (QuantizedAutoencoder if kind == "quantized" else Autoencoder)(config, shape).train()
+    images = torch.rand(2, *shape)
+    model.loss(Batch(images, images, (0, 1)))
+    encoding, (decoder,) = outline(model.eval())
+    codes = model.encode(images)
+    fits(encoding[0].shape, images, {})
+    fits(encoding[-1].shape, codes, {})
+    if kind == "quantized":
+        fits(encoding[1].shape, model.encoder(images), {})
+    fits(decoder.shape, model.decode(codes), {})
+    assert [stage.symbol for stage in (*encoding, decoder)][-2:] == ["h", "y~"]
+
+
+def test_another_module_is_refused():
+    with pytest.raises(TypeError, match="`model` must be a Model or an autoencoder, got Linear"):
+        outline(nn.Linear(2, 3))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_model_of_every_recipe_draws_itself(recipe, tmp_path):
+    config = parse(BASE[recipe], TrainOptions(), RECIPES[recipe].config(), max_positionals=0, expected="options").config
+    made = create_recipe(Run(recipe=recipe, seed=1, config=config), lambda _: None)
+    made.learn(tmp_path)
+    made.pretrain(tmp_path)
+    made.open(tmp_path)
+    trained = TrainedRun(made, made.model(), tmp_path)
+    lines = trained.outline().lines()
+    assert "decoder" in lines[-1]
+    assert "y~" in lines[-1]
+    trained.plot_model(tmp_path / "model.png")
+    with Image.open(tmp_path / "model.png") as picture:
+        assert picture.size[0] > 300
+
+
+def test_a_picture_names_every_stage_and_shape(tmp_path):
+    stages = outline(make_model("images", "transformer", "sets"))
+    text = plot_outline(stages, tmp_path / "model.svg", title="a model").read_text(encoding="utf-8")
+    for words in (
+        "ImageReader",
+        "Transformer",
+        "learned queries",
+        "SetWriter",
+        "(batch, 2, 9, 6)",
+        "(batch, 4, 3 + 2)",
+    ):
+        assert f">{words}<" in text or words in text

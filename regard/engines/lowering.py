@@ -87,7 +87,7 @@ def lower(model: Any, unsupported_reason: Callable[[TextForm], str | None], *, l
         _check_parameters(form, model)
         if (reason := next(unsupported_features(form), None) or unsupported_reason(form)) is not None:
             raise UnsupportedModelError(reason)
-        form = _freeze(form)
+        form = _with_beta_in_queries(_freeze(form))
         probe(form, model, largest=largest)
     except NoFormError as error:
         name = names.get(error.module)
@@ -218,6 +218,25 @@ def _freeze(form: TextForm) -> TextForm:
         return copy_part(form)
 
 
+def _with_beta_in_queries(part: Any) -> Any:
+    """Return the form with queries multiplied by beta: <beta q, k> = beta <q, k>, so that engines need no beta."""
+    if isinstance(part, tuple) and not hasattr(part, "_fields"):
+        return tuple(map(_with_beta_in_queries, part))
+    if not is_dataclass(part) or isinstance(part, type):
+        return part
+    if not isinstance(part, AttentionForm):
+        return replace(part, **{entry.name: _with_beta_in_queries(getattr(part, entry.name)) for entry in fields(part)})
+    read, query = part.read, part.query
+    if read.beta == 1 and read.log_beta is None:
+        return part
+    with torch.inference_mode(mode=False), torch.no_grad():
+        beta = torch.as_tensor(read.beta, dtype=torch.float32) if read.log_beta is None else read.log_beta.exp()
+        rows = beta.flatten().expand(part.num_heads).repeat_interleave(len(query.weight) // part.num_heads)
+        bias = None if query.bias is None else query.bias * rows
+        query = replace(query, weight=query.weight * rows[:, None], bias=bias)
+    return replace(part, query=query, read=replace(read, beta=1.0, log_beta=None))
+
+
 def _freeze_bias(bias: DistanceBias) -> DistanceBias:
     """Return a copy of a bias with its parameters as buffers."""
     frozen = copy.copy(bias)
@@ -235,5 +254,9 @@ def _unsupported_in_attention(attention: AttentionForm) -> Iterator[str]:
         yield f"it has {heads} heads and {key_heads} heads of keys"
     if not isinstance(read.score, InnerProduct) or read.score.cap is not None:
         yield f"its score is {read.score}, not a plain inner product"
-    if not isinstance(read.beta, float | int) or read.beta != 1:
-        yield "its choice is not a plain softmax"
+    if not isinstance(read.beta, float | int):
+        yield "its choice is not a softmax with one beta, or a learned one for each head"
+    if read.bias is not None and (read.beta != 1 or read.log_beta is not None):
+        yield "its choice has a beta, by which its positional bias is multiplied"
+    if read.log_beta is not None and read.log_beta.shape not in ((), (heads, 1, 1)):
+        yield f"its choice learns a beta of shape {tuple(read.log_beta.shape)} for {heads} heads"

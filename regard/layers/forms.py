@@ -85,9 +85,11 @@ class ReadForm:
     score: Form | None
     """Score of queries and keys as they are; None if the score projects them first."""
     beta: float | Tensor | None
-    """Inverse temperature of the softmax; None for another choice."""
+    """Inverse temperature of the softmax, 1 where it is learned; None for another choice."""
     bias: DistanceBias | None
     """Bias added to the scores, by head and distance (`bias.at`)."""
+    log_beta: Tensor | None = None
+    """Logarithm of a learned inverse temperature; None: it is not learned."""
 
 
 @dataclass(frozen=True, eq=False)

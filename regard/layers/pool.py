@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.choices import Choice
 from regard.attention.masks import Padded
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Role
@@ -27,13 +28,14 @@ from regard.layers.read import Role
 class AttentionPooling(nn.Module):
     """Multi-head attention of one learned query over items (batch, time, dim), giving (batch, dim).
 
+    choose: how each head weights the items; softmax if not given.
     A row without items gives the bias of the output projection.
     """
 
-    def __init__(self, dim: int, *, num_heads: int, kernel: str = "auto"):
+    def __init__(self, dim: int, *, num_heads: int, choose: Choice | None = None, kernel: str = "auto"):
         super().__init__()
         self.query = nn.Parameter(torch.randn(dim) * dim**-0.5)
-        self.attention = MultiHead(dim, num_heads=num_heads, kernel=kernel, role=Role("pooling"))
+        self.attention = MultiHead(dim, num_heads=num_heads, choose=choose, kernel=kernel, role=Role("pooling"))
 
     def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
         """Return the pooled vector of each row."""

@@ -113,10 +113,12 @@ class Read(nn.Module):
         if bias is not None and not isinstance(bias, DistanceBias):
             raise NoFormError(bias, f"is a {type(bias).__name__}, which does not depend on distance alone")
         is_bare = type(score).map_query is Score.map_query and type(score).map_keys is Score.map_keys
+        log_beta = choose.log_beta if isinstance(choose, Soft) else None
         return ReadForm(
             score=score.form(size) if is_bare else None,
-            beta=choose.beta if isinstance(choose, Soft) else None,
+            beta=(choose.beta if log_beta is None else 1.0) if isinstance(choose, Soft) else None,
             bias=bias,
+            log_beta=log_beta,
         )
 
     def extra_repr(self) -> str:

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from torch import nn
 
+from regard.attention.scores import ScaledDot
 from regard.layers.linear import Linear
 from regard.layers.pool import AttentionPooling, ClassToken, LastItem, MeanPooling
 from regard.layers.positions.grid import GridPositions
@@ -28,7 +29,7 @@ from regard.models.config import (
     TransformerConfig,
     directions_of,
 )
-from regard.models.cores.core import Core
+from regard.models.cores.core import Core, create_choice
 from regard.models.cores.recurrent import Recurrent
 from regard.models.cores.self_attentive import SelfAttentive
 from regard.models.cores.transformer import Transformer
@@ -159,7 +160,8 @@ def build_pool(config: ClassifierConfig, core: Core) -> nn.Module:
     """Build the module that pools the states of a core to one vector."""
     if config.pool == "attention":
         heads = 4 if config.pool_heads is None else config.pool_heads
-        return AttentionPooling(core.memory_dim, num_heads=heads, kernel=config.core.kernel)
+        choose = create_choice(config.pool_query, ScaledDot(), heads)
+        return AttentionPooling(core.memory_dim, num_heads=heads, choose=choose, kernel=config.core.kernel)
     if config.pool == "first":
         return ClassToken(core.width)
     return MeanPooling() if config.pool == "mean" else LastItem(directions=directions_of(config.core) or 1)

@@ -1,6 +1,6 @@
 """Configs of models as plain dataclasses, without torch, since the help of the command line is generated from them."""
 
-from dataclasses import field
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from regard.settings.declare import settings
@@ -126,8 +126,57 @@ else:
     StateScoreName = Literal["none", *STATE_SCORES]
 
 
+_SOFT_KERNELS = ("sdpa", "products", "flex", "additive")
+"""Kernels that compute a softmax over all keys."""
+
+
 @settings
-class TransformerConfig:
+class ChoiceConfig:
+    """Choice of attention: how the scores of a query become weights of the keys."""
+
+    choice: Literal["soft", "hard", "sparse", "topk"] = "soft"
+    """Weights of the keys: soft: softmax of the scores; hard: 1 for the best key, 0 for the others (xu2015); sparse:
+    entmax, 0 for keys far below the best (peters2019); topk: softmax over the best keys, 0 for the others."""
+    beta: Annotated[float, Range(0, 1e6, is_open_below=True)] | str | None = None
+    """Inverse temperature: a number by which scores are multiplied, or learned, one for each head. If not given: 1, but
+    learned from 10 on for cosine scores. With hard: a number, of the softmax that trains the scores."""
+    hard: Literal["straight-through", "gumbel", "reinforce"] | None = None
+    """Estimator of the gradient of hard, whose argmax has none: that of the softmax (bengio2013), of a softmax with
+    Gumbel noise (jang2017), or of sampled keys by their loss (williams1992); straight-through if not given."""
+    top_k: Annotated[int, Range(1, 1_000_000)] | None = None
+    """Number of keys that a query reads with topk; 8 if not given."""
+    alpha: Annotated[float, Range(1, 1_000, is_open_below=True)] | None = None
+    """Sparsity of sparse: towards 1 it is the softmax, 2 is sparsemax; 1.5 if not given."""
+
+    def __post_init__(self) -> None:
+        for name, owner in (("hard", "hard"), ("top_k", "topk"), ("alpha", "sparse")):
+            value = getattr(self, name)
+            if value is not None and self.choice != owner:
+                raise ValueError(
+                    f"{name} must be none with choice={self.choice}, got {value}; it is an option of choice={owner}"
+                )
+        if isinstance(self.beta, str) and self.beta != "learned":
+            raise ValueError(f"beta must be a number or learned, got {short_repr(self.beta)}")
+        if self.beta == "learned" and self.choice == "hard":
+            raise ValueError(
+                "beta must be a number with choice=hard, since the best key does not depend on it, got learned"
+            )
+
+    @property
+    def has_choice(self) -> bool:
+        """True if a field of the choice differs from its default."""
+        return any(getattr(self, entry.name) != entry.default for entry in fields(ChoiceConfig))
+
+    def check_kernel(self, kernel: str) -> None:
+        """Raise ValueError if a kernel does not compute this choice."""
+        selects = self.choice in ("hard", "topk")
+        if (self.choice != "soft" and kernel in _SOFT_KERNELS) or (not selects and kernel == "gather"):
+            known = ["auto", "reference"] + ["gather"] * selects + [*_SOFT_KERNELS] * (self.choice == "soft")
+            raise ValueError(f"kernel must be one of {', '.join(known)} with choice={self.choice}, got {kernel}")
+
+
+@settings
+class TransformerConfig(ChoiceConfig):
     """Transformer: blocks of multi-head attention and feed-forward networks. (vaswani2017)"""
 
     name: ClassVar[str] = "transformer"
@@ -187,6 +236,8 @@ class TransformerConfig:
     """Number of last targets that the decoder's self-attention sees, itself included; all if not given."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_kernel(self.kernel)
         if not isinstance(self.positions, PositionsConfig):
             raise TypeError(
                 "positions must be the config of a positional encoding, such as RotaryConfig(), got "
@@ -243,7 +294,7 @@ class TransformerConfig:
 
 
 @settings
-class RecurrentConfig:
+class RecurrentConfig(ChoiceConfig):
     """Recurrent encoder and decoder, with or without attention. (bahdanau2015, luong2015, sutskever2014)"""
 
     name: ClassVar[str] = "recurrent"
@@ -274,13 +325,19 @@ class RecurrentConfig:
     """Maximum source length of location attention (the others have no limit)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_kernel(self.kernel)
         if self.hidden % self.directions:
             raise ValueError(f"hidden must be divisible by directions={self.directions}, got {self.hidden}")
         _check_value_map(self.attention, self.value_map)
+        if self.attention == "none" and self.has_choice:
+            raise ValueError(
+                f"choice must be soft, without options, with attention=none, which reads nothing, got {self.choice}"
+            )
 
 
 @settings
-class SelfAttentiveConfig:
+class SelfAttentiveConfig(ChoiceConfig):
     """Recurrent encoder and decoder whose cells read all their own past states. (cheng2016; rnn: lectures, B.11)"""
 
     name: ClassVar[str] = "self-attentive"
@@ -322,6 +379,8 @@ class SelfAttentiveConfig:
     """Maximum source length of location attention (the others have no limit)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_kernel(self.kernel)
         if self.hidden % self.directions:
             raise ValueError(f"hidden must be divisible by directions={self.directions}, got {self.hidden}")
         _check_value_map(self.attention, self.value_map)
@@ -361,6 +420,16 @@ def slide_refusal(core: CoreConfig) -> str | None:
     if isinstance(core, TransformerConfig) and isinstance(core.positions, SinusoidalConfig | LearnedConfig):
         return f"{core.positions.name} positions are added to the items, and would run beyond the context"
     return None
+
+
+def check_reads(core: CoreConfig, *, encodes: bool, decodes: bool) -> None:
+    """Raise ValueError for a choice of a recurrent core that reads nothing: an encoder alone, or a decoder alone."""
+    if isinstance(core, RecurrentConfig) and core.has_choice and not (encodes and decodes):
+        part = "an encoder" if encodes else "a decoder"
+        raise ValueError(
+            f"core.choice must be soft, without options, since {part} of core {core.name} reads nothing, got "
+            f"{core.choice}; core transformer and core self-attentive have reads"
+        )
 
 
 CORES = {config.name: config for config in (TransformerConfig, RecurrentConfig, SelfAttentiveConfig)}
@@ -403,12 +472,20 @@ class ClassifierConfig:
     the state of a learned item put before the others, the class token of BERT and ViT. (devlin2019, dosovitskiy2021)"""
     pool_heads: Heads | None = None
     """Heads of the attention pooling; 4 if not given."""
+    pool_query: ChoiceConfig = field(default_factory=ChoiceConfig)
+    """Choice of the learned query of attention pooling: how it weights the encoder's states."""
     dropout: FractionBelowOne = 0.1
     """Share of activations set to zero in training: embeddings, inside the core, before the output layer."""
     regression_loss: Literal["squared", "absolute"] = "squared"
     """Loss of numbers: squared errors, or absolute errors, which are more robust to outliers."""
 
     def __post_init__(self) -> None:
+        check_reads(self.core, encodes=True, decodes=False)
+        self.pool_query.check_kernel(self.core.kernel)
+        if self.pool != "attention" and self.pool_query.has_choice:
+            raise ValueError(
+                f"pool_query.choice must be soft, without options, with pool={self.pool}, which has no query"
+            )
         if self.pool != "attention" and self.pool_heads is not None:
             raise ValueError(f"pool_heads must not be given with pool={self.pool}, only with attention")
         if self.pool == "first" and directions_of(self.core) == 1:
@@ -436,6 +513,9 @@ class LanguageModelConfig(EmbeddingConfig):
     dropout: FractionBelowOne = 0.0
     """Share of activations set to zero in training: embeddings, and inside the core."""
 
+    def __post_init__(self) -> None:
+        check_reads(self.core, encodes=False, decodes=True)
+
 
 @settings
 class EncoderConfig:
@@ -445,6 +525,9 @@ class EncoderConfig:
     """transformer, recurrent or self-attentive; only the encoder is used."""
     dropout: FractionBelowOne = 0.1
     """Share of activations set to zero in training: inside the core, before the output."""
+
+    def __post_init__(self) -> None:
+        check_reads(self.core, encodes=True, decodes=False)
 
 
 @settings

@@ -24,13 +24,16 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.attention.choices import reinforce, sampling_choices
 from regard.compat.torch import has_hooks, is_eager
 from regard.layers.forms import TableForm, TextForm, TransformerForm, WriterForm, form_of
 from regard.models.cores.core import Core, CoreState
 from regard.models.readers.reader import Reader
+from regard.models.sampled import step_wise_choices, surrogate
 from regard.models.writers.writer import Writer
 
 
@@ -97,6 +100,7 @@ class Model(nn.Module):
         self.reads = reads
         self.core = core
         self.writes = writes
+        self.has_samples = bool(sampling_choices(self))
 
     def forward(self, source: Any = None, target: Any = None) -> Any:
         """Return the answer of the writer; of a TokenWriter the logits of each next token of the target."""
@@ -133,9 +137,23 @@ class Model(nn.Module):
         return self._read(self.encoder(source), queries, source)
 
     def loss(self, batch: SourceTargetBatch) -> BatchLoss:
-        """Return the loss of a batch, summed over its predictions."""
+        """Return the loss of a batch, summed over its predictions.
+
+        In training with keys sampled by `Hard("reinforce")`, its gradient includes theirs (regard.models.sampled).
+        """
+        if self.has_samples and self.training and torch.is_grad_enabled():
+            return self._sampled_loss(batch)
         total, nll = self.writes.loss(self.hidden(batch.source, batch.target), batch.target)
         return BatchLoss(total, nll, self.count(batch))
+
+    def _sampled_loss(self, batch: SourceTargetBatch) -> BatchLoss:
+        """Return the loss plus the surrogate of the sampled keys, whose value is zero."""
+        with reinforce(self) as samples:
+            hidden = self.hidden(batch.source, batch.target)
+        total, nll = self.writes.loss(hidden, batch.target)
+        with torch.no_grad():
+            costs = self.writes.costs(hidden, batch.target)
+        return BatchLoss(total + surrogate(samples, costs, step_wise_choices(self)), nll, self.count(batch))
 
     def count(self, batch: SourceTargetBatch) -> int:
         """Return the number of predictions of a batch, such as target tokens."""

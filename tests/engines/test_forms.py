@@ -59,8 +59,12 @@ OTHERS = {
     "layers": 1, "decoder_layers": 3, "width": 14, "heads": 4, "head_dim": 5, "head_value_dim": 3, "feedforward": 33,
     "head_key_dim": 5, "score_hidden": 3, "norm_eps": 1e-3, "kernel": "reference", "key_heads": 1, "soft_cap": 2.0,
     "inducing_points": 2, "window": 2,
+    "beta": 2.0, "hard": "gumbel", "top_k": 2, "alpha": 2.0,
 }  # fmt: skip
-NEEDS = {"head_key_dim": {"score": "general"}, "score_hidden": {"score": "additive"}}
+NEEDS = {
+    "head_key_dim": {"score": "general"}, "score_hidden": {"score": "additive"},
+    "hard": {"choice": "hard"}, "top_k": {"choice": "topk"}, "alpha": {"choice": "sparse"},
+}  # fmt: skip
 """Settings without which others are refused."""
 SUPPORTED = {
     "compiled": {
@@ -70,6 +74,7 @@ SUPPORTED = {
         *((name, value) for name in ("bias", "gated", "output_projection") for value in (True, False)),
         *(("positions", value()) for value in get_args(PositionsConfig)),
         *(("score", value) for value in ("scaled-dot", "dot")),
+        ("choice", "soft"),
     },
     "ctranslate2": {
         *(("activation", value) for value in ("relu", "gelu", "gelu-tanh", "silu")),
@@ -78,6 +83,7 @@ SUPPORTED = {
         *((name, value) for name in ("bias", "gated", "output_projection") for value in (True, False)),
         *(("positions", value()) for value in (SinusoidalConfig, LearnedConfig, NoPositionsConfig)),
         *(("score", value) for value in ("scaled-dot", "dot")),
+        ("choice", "soft"),
     },
 }
 """Settings of an encoder-decoder that each engine supports; changes must be intended."""
@@ -223,7 +229,7 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "fewer numbers to an output": (put(OWN, "output", lambda: nn.Linear(10, 12)), False),
     "no heads of keys": (put(OWN, "key_heads", 0), False),
     "another score": (put(f"{OWN}.read", "score", Cosine), False),
-    "another choice": (lambda model: setattr(model.core.encoder[0].attention.read.choose, "_fixed_beta", 2.0), False),
+    "another choice": (lambda model: setattr(model.core.encoder[0].attention.read.choose, "_fixed_beta", 2.0), True),
     "a choice with a replaced property": (set_all(Soft, beta=2.0), False),
     "a positional bias in one block": (put("core.encoder.1.attention.read", "bias", lambda: Alibi(2)), False),
     "a positional bias of cross-attention": (put("core.decoder.1.cross.read", "bias", lambda: Alibi(2)), False),

@@ -232,3 +232,18 @@ def test_suppressed_proposals_give_queries_without_a_class():
     assert start.regions[0, :, 0].tolist() == pytest.approx([0.3, 0.8, 0.31, 0.32])
     assert start.logits[0, :2, 1].tolist() == [3.0, 1.0]
     assert (start.logits[0, 2:].sigmoid() <= 0.011).all()
+
+
+def test_sampled_keys_get_a_gradient_from_the_loss_of_their_row():
+    core = TransformerConfig(layers=1, width=12, heads=2, feedforward=16, choice="hard", hard="reinforce")
+    config = DetectorConfig(core=core, num_queries=4, dropout=0.0, queries="learned")
+    batch = make_batch(3)
+    model = build_detector(config, LineReader(8, 12), num_classes=3, axes=1).train()
+    model.loss(batch).total.backward()
+    for part in (model.core.encoder[0].attention, model.core.decoder[0].cross):
+        assert part.query.weight.grad.abs().max() > 0
+    model.eval()
+    hidden = model.hidden(batch.source, batch.target)
+    costs = model.writes.costs(hidden, batch.target)
+    assert costs.items.shape == (3, 1)
+    close(costs.items.sum(), model.writes.loss(hidden, batch.target)[0])

@@ -10,7 +10,7 @@
 """
 
 from regard.attention.choices.base import Choice, Soft
-from regard.attention.choices.hard import GRADIENTS, Hard, ReinforceSamples, reinforce
+from regard.attention.choices.hard import GRADIENTS, Hard, ReinforceSamples, reinforce, sampling_choices
 from regard.attention.choices.proportional import Proportional, divide
 from regard.attention.choices.sparse import Sparse, entmax
 from regard.attention.choices.top_k import KeySelection, SelectedKeys, TopK, best_keys
@@ -30,4 +30,5 @@ __all__ = [
     "divide",
     "entmax",
     "reinforce",
+    "sampling_choices",
 ]

@@ -92,6 +92,7 @@ class Hard(KeySelection):
             return
         if self._samples is not None:
             self._samples.log_probs.append(log_prob)
+            self._samples.choices.append(self)
         elif log_prob.requires_grad:
             raise ValueError(
                 "Hard(gradient='reinforce') must run inside `with reinforce(model) as samples` in training, or the "
@@ -129,6 +130,8 @@ class ReinforceSamples:
     def __init__(self) -> None:
         self.log_probs: list[Tensor] = []
         """(..., query) for each read: log-probability of the key that each query sampled; 0 in fully masked rows."""
+        self.choices: list[Hard] = []
+        """The choice that sampled, for each read."""
 
     def surrogate(
         self, cost: Float[Tensor, "*rows"], *, baseline: Float[Tensor, "*rows"] | float = 0.0
@@ -164,6 +167,11 @@ class ReinforceSamples:
         return advantage * (total - total.detach())
 
 
+def sampling_choices(model: nn.Module) -> list[Hard]:
+    """Return every `Hard(gradient="reinforce")` inside `model`."""
+    return [module for module in model.modules() if isinstance(module, Hard) and module.gradient == "reinforce"]
+
+
 @contextmanager
 def reinforce(model: nn.Module) -> Iterator[ReinforceSamples]:
     """Collect the samples of every `Hard(gradient="reinforce")` inside `model`, until the context ends.
@@ -175,7 +183,7 @@ def reinforce(model: nn.Module) -> Iterator[ReinforceSamples]:
     Reads without gradients (torch.no_grad) are not collected. Of nested contexts, the inner one collects.
     Raises: ValueError if the model has no such choice.
     """
-    choices = [module for module in model.modules() if isinstance(module, Hard) and module.gradient == "reinforce"]
+    choices = sampling_choices(model)
     if not choices:
         raise ValueError(f"model must contain a Hard(gradient='reinforce'), got {type(model).__name__} without one")
     samples = ReinforceSamples()

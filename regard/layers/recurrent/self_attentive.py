@@ -53,6 +53,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from regard.attention.biases import RelativeBias
+from regard.attention.choices import Choice
 from regard.attention.memory import KeyValueCache, Memory, keep_last
 from regard.attention.scores import BareAdditive, Dot, ScaledDot, Score
 from regard.layers.read import Read, Role
@@ -100,6 +101,7 @@ class SelfAttentiveCell(nn.Module):
     gru, W_x (size, input_dim) of an lstm; feedback_weight W_h~ (size, hidden) of an lstm that feeds back, else None;
     read.score.v (size), if the score is additive or concat; read.bias.table b (32), if recency is learned. With score
     dot, key_weight is None, and so is query_weight of an rnn or gru.
+    choose: returns the choice of the read, given its score; softmax if not given.
     Raises: ValueError if cell, score or recency is unknown, a size is below 1, or size is not hidden with score dot.
     """
 
@@ -112,6 +114,7 @@ class SelfAttentiveCell(nn.Module):
         cell: str,
         context_dim: int = 0,
         score: str = "additive",
+        choose: Callable[[Score], Choice | None] | None = None,
         feeds_back: bool = True,
         recency: str = "none",
         kernel: str = "auto",
@@ -131,7 +134,9 @@ class SelfAttentiveCell(nn.Module):
         self.cell = CELLS[cell](input_dim, hidden, context_dim=context_dim)
         self.hidden, self.size, self.reads_first = hidden, size, cell == "lstm"
         align = _SCORES[score](size)
-        self.read = Read(align, bias=_recency_bias() if recency == "learned" else None, kernel=kernel, role=role)
+        bias = _recency_bias() if recency == "learned" else None
+        choice = None if choose is None else choose(align)
+        self.read = Read(align, choose=choice, bias=bias, kernel=kernel, role=role)
         keys = [] if score == "dot" else [hidden]
         queries = [input_dim, hidden][: 1 + feeds_back] if self.reads_first else keys
         weights = _weights(size, keys + queries, as_one=score == "concat")

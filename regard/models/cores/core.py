@@ -22,11 +22,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.choices import Choice, Soft
+from regard.attention.choices import Choice, Hard, Soft, Sparse, TopK
 from regard.attention.masks import Padded
 from regard.attention.scores.base import Score, ScoreSizes
 from regard.layers.positions.base import PositionalEncoding, PositionSizes
-from regard.models.config import PositionsConfig
+from regard.models.config import ChoiceConfig, PositionsConfig
 
 ConfigT = TypeVar("ConfigT")
 
@@ -149,9 +149,22 @@ def create_positions(config: PositionsConfig, sizes: PositionSizes) -> Positiona
     return getattr(importlib.import_module(module), kind).create(config, sizes)
 
 
-def create_choice(score: Score, num_heads: int | None = None) -> Choice | None:
-    """Return a softmax with the factor that the score learns, one for each head; None: the plain softmax."""
+def create_choice(config: ChoiceConfig, score: Score, num_heads: int | None = None) -> Choice | None:
+    """Create the choice of a config for a score, with a beta for each head if it is learned; None: the plain softmax.
+
+    Without a beta in the config, it is the factor that the score needs, which is learned (hard: fixed).
+    """
     factor = score.initial_factor
-    if factor is None:
-        return None
-    return Soft(factor if num_heads is None else torch.full((num_heads, 1, 1), factor), learn=True)
+    learn = config.beta == "learned" or (config.beta is None and factor is not None)
+    number = config.beta if isinstance(config.beta, int | float) else 1.0 if factor is None else factor
+    beta = torch.full((num_heads, 1, 1), number) if learn and num_heads is not None else number
+    match config.choice:
+        case "hard":
+            return Hard(config.hard or "straight-through", temperature=1 / number)
+        case "sparse":
+            return Sparse(1.5 if config.alpha is None else config.alpha, beta=beta, learn=learn)
+        case "topk":
+            return TopK(8 if config.top_k is None else config.top_k, beta=beta, learn=learn)
+        case "soft":
+            return Soft(beta, learn=learn) if learn or number != 1 else None
+    raise ValueError(f"choice must be soft, hard, sparse or topk, got {config.choice!r}")

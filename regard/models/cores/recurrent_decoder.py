@@ -44,7 +44,7 @@ from regard.layers.read import Read, Role
 from regard.layers.recurrent.cells import CELLS, Cell, CellState, GRUCell
 from regard.layers.recurrent.encoder import EncodedSource
 from regard.layers.recurrent.self_attentive import Past, SelfAttentiveCell
-from regard.models.config import STATE_SCORES, RecurrentConfig, SelfAttentiveConfig
+from regard.models.config import STATE_SCORES, RecurrentConfig, SelfAttentiveConfig, check_reads
 from regard.models.cores.core import Core, create_choice, create_score
 from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory, decode
 
@@ -110,6 +110,7 @@ class RecurrentDecoderCore(Core, ABC):
                 f"value_map must be None for a core without an encoder or a decoder, got {config.value_map}"
             )
         encodes, width, hidden = encoder is not None, config.width, config.hidden
+        check_reads(config, encodes=encodes, decodes=decodes)
         super().__init__(width, memory_dim=hidden, encodes=encodes, decodes=decodes, in_order=in_order)
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
         num_decoder = num_decoder if decodes else 0
@@ -123,7 +124,7 @@ class RecurrentDecoderCore(Core, ABC):
             score = create_score("attention", config.attention, STATE_SCORES, sizes)
         role = Role("recurrent", queries="output" if in_order else "queries")
         settings = {"kernel": config.kernel, "role": role}
-        self.read = None if score is None else Read(score, choose=create_choice(score), **settings)
+        self.read = None if score is None else Read(score, choose=create_choice(config, score), **settings)
         self.value_map = None if config.value_map is None else _linear(hidden, config.value_map, bias=False)
         self.context_dim = 0 if score is None else hidden if config.value_map is None else config.value_map
         context_dim = self.context_dim

@@ -12,6 +12,7 @@ Decoder: regard.models.cores.recurrent_decoder.
 Source: lectures, B.11 (rnn); cheng2016, sections 3.1 (lstm) and 3.3 (shallow fusion).
 """
 
+from functools import partial
 from typing import Any, final
 
 from regard.attention.scores.base import Score
@@ -19,7 +20,7 @@ from regard.layers.read import INPUT_AFTER_STATE, Role
 from regard.layers.recurrent.self_attentive import SelfAttentiveCell
 from regard.layers.recurrent.self_attentive_encoder import SelfAttentiveEncoder
 from regard.models.config import SelfAttentiveConfig
-from regard.models.cores.core import config_of
+from regard.models.cores.core import config_of, create_choice
 from regard.models.cores.recurrent_decoder import RecurrentDecoderCore
 
 
@@ -80,6 +81,7 @@ def _cell(
         cell=config.cell,
         context_dim=context_dim,
         score=config.self_attention,
+        choose=partial(create_choice, config),
         feeds_back=config.form == "paper",
         recency=config.self_attention_recency,
         kernel=config.kernel,

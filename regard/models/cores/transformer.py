@@ -279,7 +279,7 @@ class _Blocks:
             head_key_dim=config.head_key_dim,
             head_value_dim=config.head_value_dim,
             score=score,
-            choose=create_choice(score, config.heads),
+            choose=create_choice(config, score, config.heads),
             bias=bias,
             positions=positions,
             kernel=config.kernel,

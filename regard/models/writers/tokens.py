@@ -15,6 +15,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.attention.axes import widen
 from regard.attention.masks import Padded, padding
 from regard.layers.forms import NoFormError, TableForm, WriterForm, form_of
 from regard.layers.linear import Linear
@@ -108,3 +109,12 @@ class TokenWriter(Writer):
     def _to_table(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch e"]:
         """Return W^T h, whose products with the entries of the output table are the logits."""
         return hidden if self.output_projection is None else hidden @ self.output_projection.weight
+
+    def costs(self, hidden: Float[Tensor, "batch steps dim"], target: Padded) -> Padded:
+        """Return the loss of each token (batch, steps), zero in padding."""
+        smoothing = self.label_smoothing if self.training else 0.0
+        log_p = widen(self.answer(hidden)).log_softmax(-1)
+        costs = -log_p.gather(-1, target.items[:, 1:, None]).squeeze(-1)
+        if smoothing:
+            costs = (1 - smoothing) * costs - smoothing * log_p.mean(-1)
+        return Padded(costs, target.lengths - 1)

@@ -10,11 +10,13 @@ Source: lectures, E.11 (encoder-predictor-decoder view).
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
-from regard.attention.masks import Padded
+from regard.attention.masks import Padded, Unpadded
 from regard.models.cores.core import Core
 
 
@@ -60,6 +62,16 @@ class Writer(nn.Module, ABC):
     def loss(self, hidden: Any, target: Any) -> tuple[Tensor, Tensor]:
         """Return two sums over the batch: the training objective, and the loss to report, detached."""
 
+    def costs(self, hidden: Any, target: Any) -> Padded:
+        """Return the training objective of each prediction in order (rows, predictions), for sampled hard attention.
+
+        By default one for each row: `loss` of that row alone, where hidden vectors and targets are tensors with the
+        rows on their first axis, or tuples, lists and dataclasses of such.
+        """
+        rows = range(_count_rows(target))
+        totals = [self.loss(_row(hidden, row), _row(target, row))[0] for row in rows]
+        return Unpadded.of(torch.stack(totals)[:, None])
+
     @abstractmethod
     def answer(self, hidden: Any) -> Any:
         """Return the prediction."""
@@ -67,3 +79,23 @@ class Writer(nn.Module, ABC):
     def count(self, target: Any) -> int:
         """Return the number of predictions in a target, by which losses are divided; by default the rows."""
         return len(target)
+
+
+def _row(part: Any, row: int) -> Any:
+    """Return one row of tensors in nested tuples, lists and dataclasses."""
+    if isinstance(part, Tensor):
+        return part[row : row + 1]
+    if isinstance(part, tuple | list):
+        parts = [_row(inner, row) for inner in part]
+        return type(part)(*parts) if hasattr(part, "_fields") else type(part)(parts)
+    if is_dataclass(part) and not isinstance(part, type):
+        return replace(part, **{entry.name: _row(getattr(part, entry.name), row) for entry in fields(part)})
+    return part
+
+
+def _count_rows(part: Any) -> int:
+    """Return the number of rows of the first tensor."""
+    if isinstance(part, Tensor):
+        return len(part)
+    inner = [getattr(part, entry.name) for entry in fields(part)] if is_dataclass(part) else part
+    return _count_rows(inner[0])

@@ -42,12 +42,21 @@ def test_matrix_is_what_is_added(positions):
 
 
 def test_matrix_of_sinusoids_is_the_lectures():
-    """P[i, 2j] = sin(i / 10000^(2j/d)), P[i, 2j+1] = cos(i / 10000^(2j/d)). (lectures, D)"""
+    """P[i, 2j] = sin(i / 10000^(2j/d)), P[i, 2j+1] = cos(i / 10000^(2j/d)). (lectures, D.1)"""
     matrix = Sinusoidal(6).matrix(4, 2)
     expected = [
         [trig(i / 10000 ** (2 * j / 6)) for j in range(3) for trig in (math.sin, math.cos)] for i in range(2, 6)
     ]
     close(matrix, torch.tensor(expected))
+
+
+def test_sum_of_items_and_sinusoids_is_the_lectures():
+    items = torch.randn(2, 4, 5)
+    added = Sinusoidal(5).add(items)
+    for i in range(4):
+        for column in range(5):
+            angle = i / 10000 ** (2 * (column // 2) / 5)
+            close(added[:, i, column], items[:, i, column] + (math.cos(angle) if column % 2 else math.sin(angle)))
 
 
 def test_matrix_of_rotary_turns_each_pair():

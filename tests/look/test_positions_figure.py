@@ -48,7 +48,7 @@ def images_of(figure: Figure) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_sinusoids_are_drawn_as_the_lectures_write_them(suffix, figures, tmp_path):
-    """P[i, 2j] = sin(i / 10000^(2j/d)), P[i, 2j+1] = cos(i / 10000^(2j/d)). (lectures, D)"""
+    """P[i, 2j] = sin(i / 10000^(2j/d)), P[i, 2j+1] = cos(i / 10000^(2j/d)). (lectures, D.1)"""
     path = plot_positions(core_of(SinusoidalConfig()), tmp_path / f"p{suffix}")
     check_picture(path)
     (drawn,) = images_of(figures[0])

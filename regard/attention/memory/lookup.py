@@ -8,7 +8,7 @@
 Rows (leading axes) are independent. A key that the mask hides is not in the store. Rows that end up with different
 numbers of pairs are padded, and the mask of the result hides the padding.
 
-Source: lectures, A (key-value store: hard attention with equality as the score).
+Source: lectures, A.6 (key-value store: hard attention with equality as the score).
 """
 
 import torch

@@ -116,12 +116,12 @@ def build_captioner(config: ModelConfig, reads: Reader, *, vocab: int, label_smo
     """
     if config.tie == "all":
         raise ValueError("tie must be target or none for a source without tokens, got all")
-    width = config.core.width
-    target = embedding_table(vocab, width)
-    output = embedding_table(vocab, width) if config.tie == "none" else target
+    target = _draw_embeddings(config, vocab)
+    output = _draw_embeddings(config, vocab) if config.tie == "none" else target
     core = build_core(config.core, dropout=config.dropout)
-    inputs = TokenReader(target, dropout=config.dropout)
-    return Model(reads=reads, core=core, writes=TokenWriter(inputs, output, label_smoothing=label_smoothing))
+    inputs = _token_reader(TokenReader, config, target)
+    settings = {"output_projection": output.projection, "label_smoothing": label_smoothing}
+    return Model(reads=reads, core=core, writes=TokenWriter(inputs, output.table, **settings))
 
 
 def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Model:

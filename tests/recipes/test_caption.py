@@ -17,6 +17,9 @@ from regard.data.images.captions import stack_images
 from regard.data.tokenizer import BOS, EOS
 from regard.errors import UserError
 from regard.look.hooks import record_weights
+from regard.models.build import build_captioner
+from regard.models.config import ModelConfig, TransformerConfig
+from regard.models.readers.images import ImageReader
 from regard.recipes.caption.config import CaptionRunConfig
 from regard.recipes.load import load
 from regard.recipes.metrics.config import BleuConfig
@@ -203,6 +206,19 @@ def test_learned_positions_limit_the_length_of_captions():
     assert (config.positions, config.caption_limit) == (36, 64)
     assert CaptionRunConfig(patch=8).positions == 36
     assert CaptionRunConfig(downsampling_layers=2).positions == 144
+
+
+def test_options_of_the_embeddings_have_their_effect():
+    torch.manual_seed(1)
+    core = TransformerConfig(layers=1, width=12, heads=2, feedforward=8)
+    for scale, tie in (("root", "target"), ("one", "none")):
+        config = ModelConfig(core=core, tie=tie, embedding_dim=7, embedding_scale=scale)
+        model = build_captioner(config, ImageReader((3, 8, 8), 12), vocab=9).eval()
+        ids = torch.tensor([[4, 8]])
+        expected = model.writes.inputs.table.weight[ids] * (7**0.5 if scale == "root" else 1)
+        torch.testing.assert_close(model.writes.embed(ids), expected @ model.writes.inputs.projection.weight.T)
+        assert (model.writes.output_table is model.writes.inputs.table) == (tie == "target")
+        assert model(torch.rand(1, 3, 8, 8), pad([[BOS, 4, EOS]])).shape == (1, 2, 9)
 
 
 def test_bleu_of_several_references_is_sacrebleus():

@@ -149,13 +149,14 @@ class Capture(Sequence[SampleMaps]):
         path: str | Path,
         *,
         compare: "Capture | None" = None,
-        dtype: torch.dtype = torch.float16,
+        dtype: torch.dtype | None = None,
         overwrite: bool = False,
     ) -> Path:
         """Write the viewer (.html), the weights to open later (.safetensors), or a figure (.png, .svg, .pdf).
 
         compare: another capture, which the viewer shows side by side with this one.
-        dtype:  dtype of the weights in a .safetensors file; float16 has a relative rounding error of at most 2^-11.
+        dtype:  dtype of the weights in a .safetensors file; None: float16, with a relative rounding error of at most
+                2^-11, or float32 if vectors were recorded.
         Raises: UserError for another suffix, a folder that does not exist, or an existing file (unless overwrite);
                 ValueError if nothing was recorded.
         """

@@ -1,8 +1,10 @@
 """Captures on disk: one safetensors file, with an index of its tensors as JSON in the header.
 
     "maps/0"             values (head, query, key) of a map; several outputs may share it
+    "vectors/0/queries"  vectors of a map, if they were recorded (regard.look.vectors), in float32 or float64
+    "projections/READ/query"  weights of its projections
     "pictures/0/image"   pixels, or the bands of a sound
-    __metadata__         {"format": "regard capture", "version": "2", "index": JSON of samples, axes, maps, steps}
+    __metadata__         {"format": "regard capture", "version": "3", "index": JSON of samples, axes, maps, steps}
 
 The file contains labels and numbers, no code. It is written head by head under another name, and renamed when complete.
 """
@@ -35,11 +37,31 @@ from regard.look.sample import (
     Sound,
     Track,
 )
+from regard.look.vectors import ReadFormula, ReadVectors
 from regard.settings.from_json import parse_dataclass
 from regard.system.files import check_file, parse_json
 from regard.system.writing import open_atomically
 
-_FORMAT, _VERSION = "regard capture", 2
+_FORMAT, _VERSION = "regard capture", 3
+_VECTORS = {
+    "items": "query item",
+    "source": "key source",
+    "queries": "head query dim",
+    "keys": "key_head key key_dim",
+    "values": "key_head key value",
+    "scores": "head query key",
+    "outputs": "head query value",
+    "result": "query result",
+}
+"""Axes of each tensor of regard.look.vectors.ReadVectors."""
+_PROJECTIONS = {
+    "query": "queries item",
+    "key": "keys source",
+    "value": "values value_source",
+    "output": "result outputs",
+}
+"""Axes of each projection; those of all heads are stacked."""
+_OPTIONAL = ("items", "source", "result")
 _FLOATS = {name: dtype for dtype, name in DTYPES.items()}
 
 
@@ -51,12 +73,21 @@ class _TensorEntry(NamedTuple):
     arrays: Callable[[], Iterable[np.ndarray]]
 
 
-def save_capture(path: Path, title: str, model: str, samples: Sequence[SampleMaps], *, dtype: torch.dtype) -> None:
-    """Write samples with their maps. An existing file is replaced atomically."""
+def save_capture(
+    path: Path, title: str, model: str, samples: Sequence[SampleMaps], *, dtype: torch.dtype | None
+) -> None:
+    """Write samples with their maps. An existing file is replaced atomically.
+
+    dtype: of the weights; None: float16, or float32 if vectors were recorded.
+    """
+    has_vectors = any(attention_map.vectors for sample_maps in samples for attention_map in sample_maps.maps)
+    if dtype is None:
+        dtype = torch.float32 if has_vectors else torch.float16
     if dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(map(str, DTYPES))}, got {dtype}")
     entries: dict[str, _TensorEntry] = {}
     names: dict[str, str] = {}
+    vectors: dict[str, dict[str, Any] | None] = {}
     plain = []
     for number, sample_maps in enumerate(samples):
         maps = []
@@ -70,7 +101,8 @@ def save_capture(path: Path, title: str, model: str, samples: Sequence[SampleMap
                     (len(attention_map.heads), num_queries, num_keys),
                     lambda attention_map=attention_map: _heads_of(attention_map, dtype),
                 )
-            maps.append(_map_to_json(attention_map) | {"tensor": names[key]})
+                vectors[key] = _vectors_to_json(attention_map, f"vectors/{len(vectors)}", entries, dtype)
+            maps.append(_map_to_json(attention_map) | {"tensor": names[key], "vectors": vectors[key]})
         pictures = {}
         for name, picture in sample_maps.sample.pictures.items():
             pictures[name], array = _picture_to_json(picture)
@@ -129,6 +161,24 @@ def _map_to_json(attention_map: AttentionMap) -> dict[str, Any]:
     return {name: getattr(attention_map, name) for name in names}
 
 
+def _vectors_to_json(
+    attention_map: AttentionMap, folder: str, entries: dict[str, _TensorEntry], dtype: torch.dtype
+) -> dict[str, Any] | None:
+    """Add the vectors of a map to the tensors of the file, and return their names."""
+    if attention_map.vectors is None:
+        return None
+    vectors, wide = attention_map.vectors(), torch.float64 if dtype == torch.float64 else torch.float32
+    tensors = {part: tensor for part in _VECTORS if (tensor := getattr(vectors, part)) is not None}
+    names = {part: f"{folder}/{part}" for part in tensors}
+    projections = {part: f"projections/{attention_map.name}/{part}" for part in vectors.projections}
+    parts = [*((names[part], tensor) for part, tensor in tensors.items())]
+    parts += [(projections[part], tensor) for part, tensor in vectors.projections.items()]
+    for name, tensor in parts:
+        array = numbers_of(tensor, wide)
+        entries.setdefault(name, _TensorEntry(DTYPES[wide], array.shape, lambda array=array: [array]))
+    return {"tensors": names, "projections": projections, "formula": asdict(vectors.formula)}
+
+
 def _picture_to_json(picture: Picture) -> tuple[dict[str, Any], np.ndarray | None]:
     match picture:
         case Image():
@@ -173,6 +223,15 @@ class _StoredTensor(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class _StoredVectors:
+    """Vectors of a map in the index: names of their tensors."""
+
+    tensors: dict[str, str]
+    projections: dict[str, str]
+    formula: ReadFormula
+
+
+@dataclass(frozen=True, kw_only=True)
 class _StoredMap:
     """Map in the index."""
 
@@ -187,6 +246,7 @@ class _StoredMap:
     heads: tuple[str, ...]
     facts: dict[str, str] = field(default_factory=dict)
     tensor: str
+    vectors: _StoredVectors | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,8 +326,59 @@ def _map(
             raise UserError(f"{path} is damaged: {tensor} contains values that are not finite")
         return numbers
 
-    settings = {entry.name: getattr(stored_map, entry.name) for entry in fields(stored_map) if entry.name != "tensor"}
-    return AttentionMap(**settings, load=load)
+    names = [entry.name for entry in fields(stored_map) if entry.name not in ("tensor", "vectors")]
+    settings = {name: getattr(stored_map, name) for name in names}
+    vectors = None if stored_map.vectors is None else _load_vectors(path, stored_map.vectors, expected, tensors)
+    return AttentionMap(**settings, load=load, vectors=vectors)
+
+
+def _load_vectors(
+    path: Path, stored: _StoredVectors, size: tuple[int, int, int], tensors: Mapping[str, _StoredTensor]
+) -> Callable[[], ReadVectors]:
+    """Return a function that loads the vectors of a map of this size (heads, queries, keys).
+
+    Raises: ValueError if a tensor is missing, or their shapes do not fit together.
+    """
+    missing = _VECTORS.keys() - set(_OPTIONAL) - stored.tensors.keys()
+    unknown = stored.tensors.keys() - _VECTORS.keys()
+    if missing or unknown:
+        raise ValueError(f"vectors must be {', '.join(_VECTORS)}, got {', '.join(stored.tensors) or 'none'}")
+    axes = dict(zip(("head", "query", "key"), size, strict=True))
+    for part, name in stored.tensors.items():
+        _check_axes(name, _tensor(name, tensors, tuple(_FLOATS)).shape, _VECTORS[part].split(), axes)
+    if size[0] % axes["key_head"]:
+        raise ValueError(f"the heads of keys must divide the {size[0]} heads of queries, got {axes['key_head']}")
+    axes |= {"outputs": size[0] * axes["value"], "values": axes["key_head"] * axes["value"]}
+    for part, name in stored.projections.items():
+        projection, *bias = part.split()
+        if projection not in _PROJECTIONS or bias not in ([], ["bias"]):
+            raise ValueError(f"projections must be {', '.join(_PROJECTIONS)}, with or without bias, got {part!r}")
+        expected = _PROJECTIONS[projection].split()[: 1 if bias else 2]
+        _check_axes(name, _tensor(name, tensors, tuple(_FLOATS)).shape, expected, axes)
+    for stacked, heads in (("queries", size[0]), ("keys", axes["key_head"])):  # a score may map them to other sizes
+        if axes.get(stacked, 0) % heads:
+            raise ValueError(f"projections of {stacked} must be those of {heads} heads, got {axes[stacked]} rows")
+
+    def load() -> ReadVectors:
+        with safe_open(path, framework="pt") as file:
+            parts = {part: file.get_tensor(name) for part, name in stored.tensors.items()}
+            projections = {part: file.get_tensor(name) for part, name in stored.projections.items()}
+        for part, numbers in (parts | projections).items():
+            is_valid = (numbers < float("inf")) if part == "scores" else ~numbers.isinf()
+            if not is_valid.all():
+                raise UserError(f"{path} is damaged: {part} of a read contains values that are not finite")
+        return ReadVectors(**parts, projections=projections, formula=stored.formula)
+
+    return load
+
+
+def _check_axes(name: str, shape: tuple[int, ...], axes: Sequence[str], sizes: dict[str, int]) -> None:
+    """Add the sizes of a tensor's axes to those known. Raises ValueError if they differ."""
+    expected = [sizes.get(axis) for axis in axes]
+    if len(shape) != len(axes) or any(size not in (None, actual) for size, actual in zip(expected, shape, strict=True)):
+        sides = ", ".join(axis if size is None else f"{axis} {size}" for axis, size in zip(axes, expected, strict=True))
+        raise ValueError(f"{name} must have the shape ({sides}), got {list(shape)}")
+    sizes.update(zip(axes, shape, strict=True))
 
 
 def _picture(path: Path, picture: _StoredPicture, tensors: Mapping[str, _StoredTensor]) -> Picture:

@@ -29,6 +29,7 @@ from regard.look.recording import Recording, list_names, nearest_names
 from regard.look.recording_file import DTYPES, Call, Folder
 from regard.look.slicing import sizes_of
 from regard.look.tiles import Part, tiles
+from regard.look.vectors import Vectors
 from regard.trace import Trace
 
 TILE_BYTES = 8 << 20
@@ -53,6 +54,7 @@ def record_weights(
     tile_bytes: int = TILE_BYTES,
     graph_calls: list[GradientCall] | None = None,
     trace: Trace | None = None,
+    vectors: bool = False,
 ) -> Iterator[Recording]:
     """Record the weights of every call of every `Read` inside `model`, until the context ends.
 
@@ -73,6 +75,8 @@ def record_weights(
     tile_bytes:  largest size of a tensor that recording allocates; a choice that draws uses the tiles of its kernel.
     graph_calls: list to which the calls that are part of an autograd graph are added, for regard.look.measures.
     trace:       each call is filed under the segment and the step that are open when it is made (regard.trace).
+    vectors:     record the items, queries, keys, values, scores and outputs of each call too (regard.look.vectors), in
+                 memory. Projections are then computed one by one, which may change the last bit in training.
     Raises:      ValueError if the model has no `Read`, is compiled, or has none of the names in `only`, or if `to`
                  exists; at a call that does not have the rows, heads or queries, or runs inside torch.func.vmap.
                  TypeError for indices that are not integers.
@@ -82,9 +86,13 @@ def record_weights(
     _check(steps, dtype, tile_bytes)
     folder = None if to is None else Folder(Path(to), dtype=dtype, is_new=True)
     recording = Recording({name: read.role for name, read in reads.items()}, part=part, dtype=dtype, folder=folder)
+    if vectors:
+        recording.vectors = Vectors(model, reads, dtype=dtype, trace=trace)
     settings = {"steps": steps, "tile_bytes": tile_bytes, "graph_calls": graph_calls, "trace": trace}
     handles = []
     try:
+        if recording.vectors is not None:
+            handles += recording.vectors.register_hooks()
         for name, read in reads.items():
             hooks = _ReadHooks(name, recording, **settings)
             handles.append(read.register_forward_pre_hook(disable_compile(hooks.pre_hook), with_kwargs=True))
@@ -146,6 +154,8 @@ class _ReadHooks:
                 part, size = self._recording.part, self._tile_bytes
                 weights = tiles(inputs, part, tile_bytes=size, drawn_by=call.kernel)
                 self._recording._keep(self._name, call, weights)
+                if self._recording.vectors is not None:
+                    self._recording.vectors.keep(self._name, inputs, output)
         if self._graph_calls is not None and output.requires_grad:
             index = len(self._recording.calls(self._name)) - 1
             self._graph_calls.append(GradientCall(self._name, index, inputs.repeat_heads().values, output))

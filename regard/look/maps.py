@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.layers.read import Kind
 from regard.look.sample import Axis, Sample
+from regard.look.vectors import ReadVectors
 
 GRADIENT = "weight x gradient"
 """The measure of regard.look.measures."""
@@ -39,6 +40,8 @@ class AttentionMap:
     """Kernel, mask and bias of the read."""
     load: Callable[[int], Float[Tensor, "query key"]]
     """Loads the values of one head."""
+    vectors: Callable[[], ReadVectors] | None = None
+    """Loads the vectors of the read, from its inputs to its outputs; None if they were not recorded."""
 
     def head(self, number: int) -> Float[Tensor, "query key"]:
         """Return the values of a head, on the CPU, in the dtype that they were recorded in."""

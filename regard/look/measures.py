@@ -88,7 +88,9 @@ def _layers(sample_maps: SampleMaps) -> Sequence[AttentionMap]:
 
 def _rollout_map(attention_map: AttentionMap, numbers: Tensor) -> AttentionMap:
     values, key = numbers.float(), f"rollout/{attention_map.key}"
-    return replace(attention_map, key=key, measure="rollout", heads=("",), facts={}, load=lambda _head: values)
+    return replace(
+        attention_map, key=key, measure="rollout", heads=("",), facts={}, load=lambda _head: values, vectors=None
+    )
 
 
 def _mean(weights: Tensor, terms: Callable[[Tensor, int], Tensor]) -> float | None:

@@ -41,6 +41,7 @@ def record(
     dtype: torch.dtype = torch.float32,
     tile_bytes: int = TILE_BYTES,
     gradients: bool = False,
+    vectors: bool = False,
 ) -> Iterator[Capture]:
     """Record the attention weights of every read of `model`, until the context ends.
 
@@ -52,10 +53,12 @@ def record(
                "decoder input" label the queries and keys (see regard.layers.read.Role).
     only, rows, heads, queries, steps, to, dtype, tile_bytes:  see regard.look.hooks.record_weights.
     gradients: keep the autograd graph, for capture.differentiate(y).
-    Raises:    as `record_weights`; ValueError if only a part is recorded with gradients.
+    vectors:   record items, queries, keys, values, scores and outputs too, for the view "walk" (regard.look.vectors).
+    Raises:    as `record_weights`; ValueError if only a part is recorded with gradients or vectors.
     """
-    if gradients and (rows, heads, queries, to) != (None, None, None, None):
-        raise ValueError("gradients=True requires whole calls in memory: rows, heads, queries and to must be None")
+    for name, is_whole in (("gradients", gradients), ("vectors", vectors)):
+        if is_whole and (rows, heads, queries, to) != (None, None, None, None):
+            raise ValueError(f"{name}=True requires whole calls in memory: rows, heads, queries and to must be None")
     run = None if isinstance(model, nn.Module) else model
     module = model if run is None else run._model
     outer = None if run is None else run.trace
@@ -65,7 +68,7 @@ def record(
     graph_calls: list[GradientCall] | None = [] if gradients else None
     selection = {"only": only, "rows": rows, "heads": heads, "queries": queries, "steps": steps}
     options = {**selection, "to": to, "dtype": dtype, "tile_bytes": tile_bytes, "graph_calls": graph_calls}
-    with record_weights(module, **options, trace=trace) as recording:
+    with record_weights(module, **options, trace=trace, vectors=vectors) as recording:
         title = str(getattr(model, "folder", type(module).__name__))
         count = sum(value.numel() for value in module.parameters())
         description = f"{type(module).__name__}, {count:,} parameters"

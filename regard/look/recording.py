@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from regard.layers.read import Role
 from regard.look.recording_file import Call, Folder, ReadRecord, load, numbers_of
 from regard.look.tiles import Part, Tile
+from regard.look.vectors import Vectors
 
 
 class Recording:
@@ -39,6 +40,8 @@ class Recording:
         self._reads = {name: ReadRecord(role=role, calls=[], shapes=[]) for name, role in roles.items()}
         self._arrays: dict[str, list[np.ndarray]] = {name: [] for name in self._reads}
         self._part, self._dtype, self._folder = part, dtype, folder
+        self.vectors: Vectors | None = None
+        """Vectors of the calls in memory, if they are recorded."""
 
     @classmethod
     def open(cls, path: str | Path) -> Self:

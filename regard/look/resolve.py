@@ -19,6 +19,7 @@ from regard.look.recording import Recording
 from regard.look.recording_file import Call
 from regard.look.sample import Axis, Sample
 from regard.look.steps import decoding_steps, token_labels
+from regard.look.vectors import ReadVectors
 from regard.trace import SearchOutput, Segment, Trace
 
 _Calls = dict[str, list[tuple[int, Call]]]
@@ -136,7 +137,7 @@ class _SegmentReads:
             queries = axes.get(role.queries)
             if role.kind == "recurrent" and queries is not None and len(calls) == len(queries) + 1:
                 calls = calls[1:]
-            yield self._stacked_map(name, role, [(index, stored_row) for index, _ in calls], axes, row)
+            yield self._stacked_map(name, role, [(index, stored_row) for index, _ in calls], axes, row, source_row=row)
             return
         for count, (index, call) in enumerate(calls):
             call_role = role if count == 0 else replace(role, queries=f"{role.queries} of call {count + 1}")
@@ -156,7 +157,9 @@ class _SegmentReads:
             return _of_head(self._recording[read][index], row, head)[: size[0], : size[1]]
 
         role, name = replace(role, queries=queries, keys=keys), read + suffix
-        return self._map(name, role, call, f"{self._number}/{name}/{row}", load)
+        recorded = self._recording.vectors
+        vectors = None if recorded is None else recorded.of_call(read, index, row, size)
+        return self._map(name, role, call, f"{self._number}/{name}/{row}", load, vectors=vectors)
 
     def _search_maps(
         self, name: str, role: Role, rank: int, output: SearchOutput, axes: _Axes
@@ -168,7 +171,7 @@ class _SegmentReads:
             entries.append((calls[0][0], self._stored_row(row)) if calls else None)
         if any(entry is not None for entry in entries):
             source_row = self._segment.steps[0].source_rows[output.rows[0]]
-            yield self._stacked_map(name, role, entries, axes, f"{source_row}.{rank}")
+            yield self._stacked_map(name, role, entries, axes, f"{source_row}.{rank}", source_row=source_row)
 
     def _stacked_map(
         self,
@@ -177,8 +180,13 @@ class _SegmentReads:
         entries: Sequence[tuple[int, int] | None],
         axes: _Axes,
         owner: int | str,
+        *,
+        source_row: int,
     ) -> AttentionMap:
-        """Return the map of calls of one query each; entries: index of each call and its row, None without a call."""
+        """Return the map of calls of one query each; entries: index of each call and its row, None without a call.
+
+        source_row: row of the items that they read, if that is not their own past.
+        """
         weights, recording = self._recording[name], self._recording
         recorded = [entry for entry in entries if entry is not None]
         firsts = [
@@ -208,7 +216,8 @@ class _SegmentReads:
 
         call = recording.calls(name)[recorded[-1][0]]
         role = replace(role, queries=queries, keys=keys)
-        return self._map(name, role, call, f"{self._number}/{name}/{owner}", load)
+        vectors = None if recording.vectors is None else recording.vectors.of_steps(name, entries, size, source_row)
+        return self._map(name, role, call, f"{self._number}/{name}/{owner}", load, vectors=vectors)
 
     def _past_axis(
         self, axis: str, entries: Sequence[tuple[int, int] | None], axes: _Axes
@@ -241,7 +250,16 @@ class _SegmentReads:
             )
         return row if recorded is None else list(recorded).index(row)
 
-    def _map(self, name: str, role: Role, call: Call, key: str, load: Callable[[int], Tensor]) -> AttentionMap:
+    def _map(
+        self,
+        name: str,
+        role: Role,
+        call: Call,
+        key: str,
+        load: Callable[[int], Tensor],
+        *,
+        vectors: ReadVectors | None,
+    ) -> AttentionMap:
         heads: tuple[str, ...] = ("",)
         if len(call.sizes) > 3:
             indices = self._recording.part.heads or range(call.sizes[-3])
@@ -258,6 +276,7 @@ class _SegmentReads:
             heads=heads,
             facts={fact: value for fact, value in facts.items() if value is not None},
             load=load,
+            vectors=None if vectors is None else lambda: vectors,
         )
 
 

@@ -161,7 +161,7 @@ def _of_map(**values):
         (lambda header, index: index.update(title=None), "index.title must be a string, got None"),
         (
             lambda header, index: header["__metadata__"].update(version="1"),
-            "version of the capture format must be 2, got 1: record",
+            "version of the capture format must be 3, got 1: record",
         ),
         (lambda header, index: header["__metadata__"].update(format="x"), "is not a capture"),
         (lambda header, index: header["__metadata__"].pop("index"), "damaged: its header has no index"),

@@ -51,10 +51,13 @@ def _labels(ids) -> tuple[str, ...]:
     return tuple(f"t{number}" for number in ids)
 
 
-def capture_sources(model: Model, sources: list[list[int]], **options: int) -> Capture:
+def capture_sources(model: Model, sources: list[list[int]], *, vectors: bool = False, **options: int) -> Capture:
     """Return the capture of a search; options as in DecodeConfig."""
     config = DecodeConfig(max_ratio=0, max_extra=6, **options)
-    with record(model, dtype=torch.float64) as capture, capture.trace.segment([sample_of(ids) for ids in sources]):
+    with (
+        record(model, dtype=torch.float64, vectors=vectors) as capture,
+        capture.trace.segment([sample_of(ids) for ids in sources]),
+    ):
         search(model, sources, config=config, bos=BOS, eos=EOS, pad=PAD, trace=capture.trace)
     return capture
 

@@ -1,0 +1,280 @@
+"""Vectors of a read: X, Q, K, V, scores, Z and the output, computed anew from the model's weights."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.attention.biases import TensorBias
+from regard.attention.masks import causal
+from regard.attention.scores import Cosine, ScaledDot, SoftCap
+from regard.errors import UserError
+from regard.layers.multihead import MultiHead
+from regard.layers.positions.rotary import Rotary
+from regard.look import vectors as module
+from regard.look.capture import Capture
+from regard.look.maps import AttentionMap
+from regard.look.record import record
+from regard.look.vectors import ReadVectors
+from tests.helpers import close
+from tests.look.test_capture_file import changed
+from tests.look.toys import BOS, CORES, SOURCES, capture_sources, model_of, output_ids_of, source_of
+
+
+def vectors_of(attention_map: AttentionMap) -> ReadVectors:
+    assert attention_map.vectors is not None
+    return attention_map.vectors()
+
+
+def check_walk(heads: MultiHead, x: Tensor, source: Tensor, *, vectors: ReadVectors, weights: Tensor, causal: bool):
+    """Compare every number with the lectures' formulas, written anew: C.6, one head after the other."""
+    allowed = torch.ones(len(x), len(source), dtype=torch.bool)
+    if causal:
+        allowed = allowed.tril()
+    close(vectors.items, x)
+    close(vectors.source, source)
+    outputs = []
+    for head in range(heads.num_heads):
+        parts = {}
+        for name, items in (("query", x), ("key", source), ("value", source)):
+            linear = getattr(heads, name)
+            size = linear.out_features // heads.num_heads
+            rows = slice(head * size, (head + 1) * size)
+            parts[name] = items @ linear.weight[rows].T + linear.bias[rows]
+            weight, bias = vectors.projection(name, head)
+            close(parts[name], items @ weight.T + bias)
+        q, k, v = parts.values()
+        scores = (q @ k.T / math.sqrt(q.shape[-1])).masked_fill(~allowed, -torch.inf)
+        exps = scores.exp()
+        alpha = exps / exps.sum(-1, keepdim=True)
+        outputs.append(alpha @ v)
+        close(vectors.queries[head], q)
+        close(vectors.keys[head], k)
+        close(vectors.values[head], v)
+        assert torch.equal(vectors.scores[head].isinf(), scores.isinf())
+        close(vectors.scores[head].nan_to_num(neginf=0), scores.nan_to_num(neginf=0))
+        close(weights[head], alpha)
+        close(vectors.outputs[head], outputs[-1])
+    close(vectors.result, torch.cat(outputs, -1) @ heads.output.weight.T + heads.output.bias)
+
+
+@torch.no_grad()
+def test_the_walk_of_every_read_of_a_search_is_the_lectures():
+    model = model_of(CORES["transformer"])
+    capture = capture_sources(model, SOURCES[:2], beam=3, n_best=2, vectors=True)
+    assert len(capture) == 4
+    inputs = {}
+    for name, part in model.named_modules():
+        if isinstance(part, MultiHead):
+            part.register_forward_pre_hook(lambda _, args, name=name: inputs.__setitem__(name, args[0][0]))
+            part.key.register_forward_pre_hook(lambda _, args, name=name: inputs.__setitem__(f"{name}.key", args[0][0]))
+    for sample_maps, source in zip(capture, [row for row in SOURCES[:2] for _ in range(2)], strict=True):
+        model(source_of(source), source_of([BOS, *output_ids_of(sample_maps)]))  # teacher forcing
+        assert {attention_map.kind for attention_map in sample_maps.maps} == {"encoder self", "decoder self", "cross"}
+        for attention_map in sample_maps.maps:
+            name = attention_map.name.removesuffix(".read")
+            heads = model.get_submodule(name)
+            count, num_keys = attention_map.weights.shape[1:]
+            x = inputs[name][:count]
+            source_items = inputs.get(f"{name}.key", x)[:num_keys] if attention_map.kind == "cross" else x
+            own, weights = attention_map.kind == "decoder self", attention_map.weights
+            check_walk(heads, x, source_items, vectors=vectors_of(attention_map), weights=weights, causal=own)
+
+
+@torch.no_grad()
+def test_a_recurrent_decoder_asks_with_its_states():
+    model = model_of(CORES["recurrent"])
+    capture = capture_sources(model, SOURCES[:2], vectors=True)
+    read = model.core.read
+    for sample_maps in capture:
+        (attention_map,) = sample_maps.find("recurrent")
+        vectors = vectors_of(attention_map)
+        assert (vectors.items, vectors.source, vectors.result, dict(vectors.projections)) == (None, None, None, {})
+        assert vectors.formula.scale is None
+        assert vectors.formula.score.startswith("Additive(")
+        (q,), (k,), (v,) = vectors.queries, vectors.keys, vectors.values
+        close(k, v @ read.score.key_weight.T)  # k_i = W_k h_i, v_i = h_i
+        scores = torch.tanh(q[:, None] + k) @ read.score.v
+        close(vectors.scores[0], scores)
+        alpha = scores.softmax(-1)
+        close(attention_map.head(0), alpha)
+        close(vectors.outputs[0], alpha @ v)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("core", ["lstm", "rnn"])
+def test_a_chain_asks_its_own_past(core):
+    capture = capture_sources(model_of(CORES[core]), SOURCES[:2], vectors=True)
+    for attention_map in capture[0].find("chain"):
+        vectors = vectors_of(attention_map)
+        weights = attention_map.head(0)
+        asked = weights.sum(-1) > 0
+        assert asked.any()
+        assert vectors.scores[0][~asked].isinf().all()
+        close(vectors.scores[0][asked].softmax(-1), weights[asked])
+        close((weights @ vectors.values[0].nan_to_num())[asked], vectors.outputs[0][asked])
+        assert vectors.queries[0][asked].isfinite().all()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("score", "positions", "bias", "cap"),
+    [
+        (ScaledDot(), None, None, None),
+        (ScaledDot(), Rotary(4), None, None),
+        (SoftCap(ScaledDot(), 2.0), None, None, 2.0),
+        (ScaledDot(), None, "tensor", None),
+        (Cosine(), None, None, None),
+    ],
+)
+def test_scores_have_rotation_cap_and_bias_and_heads_may_share_keys(score, positions, bias, cap):
+    bias = None if bias is None else TensorBias(torch.randn(1, 4, 5, 5, dtype=torch.float64))
+    layer = MultiHead(10, num_heads=4, key_heads=2, head_dim=4, head_value_dim=3, score=score, positions=positions)
+    layer.read.bias = bias
+    layer = layer.double().eval()
+    x = torch.randn(2, 5, 10, dtype=torch.float64)
+    plain = layer(x, mask=causal())
+    with record(layer, vectors=True, dtype=torch.float64) as capture:
+        out = layer(x, mask=causal())
+    assert torch.equal(plain, out)  # recording changes no bit
+    for row in range(2):
+        vectors, weights = vectors_of(capture[row].maps[0]), capture[row].maps[0].weights
+        k = (x[row] @ layer.key.weight.T + layer.key.bias).unflatten(-1, (2, 4)).transpose(0, 1)
+        q = (x[row] @ layer.query.weight.T + layer.query.bias).unflatten(-1, (4, 4)).transpose(0, 1)
+        v = (x[row] @ layer.value.weight.T + layer.value.bias).unflatten(-1, (2, 3)).transpose(0, 1)
+        if positions is not None:
+            q, k = positions.rotate(q), positions.rotate(k)
+        if isinstance(score, Cosine):
+            q, k = nn.functional.normalize(q, dim=-1), nn.functional.normalize(k, dim=-1)
+        assert bool(vectors.formula.mapped) == (positions is not None or isinstance(score, Cosine))
+        close(vectors.values, v)
+        for head in range(4):
+            assert vectors.key_head(head) == head // 2
+            factor = 1.0 if isinstance(score, Cosine) else 0.5
+            expected = factor * q[head] @ k[head // 2].T
+            if cap is not None:
+                expected = cap * torch.tanh(expected / cap)
+            if bias is not None:
+                expected = expected + bias.tensor[0, head]
+            expected = expected.masked_fill(torch.ones(5, 5).triu(1) > 0, -torch.inf)
+            close(vectors.scores[head].exp(), expected.exp())
+            close(weights[head], expected.softmax(-1))
+            close(vectors.outputs[head], expected.softmax(-1) @ v[head // 2])
+        close(vectors.result, out[row])
+        assert (vectors.formula.cap, vectors.formula.beta) == (cap, 1.0)
+
+
+def test_nothing_is_recorded_without_the_option():
+    layer = MultiHead(6, num_heads=2)
+    with record(layer) as capture:
+        assert not layer._forward_pre_hooks
+        assert not layer.key._forward_pre_hooks
+        layer(torch.randn(1, 3, 6))
+    assert capture[0].maps[0].vectors is None
+    assert capture.recording.vectors is None
+    with record(layer, vectors=True) as capture:
+        layer(torch.randn(1, 3, 6))
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in layer.modules())
+    assert capture[0].maps[0].vectors is not None
+
+
+def test_items_of_another_memory_are_not_taken_for_the_source():
+    layer = MultiHead(6, num_heads=2).eval()
+    first, second = torch.randn(2, 1, 4, 6)
+    with record(layer, vectors=True) as capture, torch.no_grad():
+        memory = layer.memory(first)
+        layer.memory(second)
+        layer(second, memory)
+    vectors = vectors_of(capture[0].maps[0])
+    assert vectors.source is None
+    close(vectors.items, second[0])
+
+
+def test_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(module, "MAX_BYTES", 1000)
+    layer = MultiHead(8, num_heads=2)
+    with pytest.raises(UserError, match="must fit in 1,000 bytes: record fewer inputs"), record(layer, vectors=True):
+        layer(torch.randn(1, 3, 8))
+
+
+@pytest.mark.parametrize("option", [{"rows": [0]}, {"heads": [0]}, {"queries": [0]}, {"to": "x"}])
+def test_only_whole_calls_have_vectors(option):
+    message = "vectors=True requires whole calls in memory"
+    with pytest.raises(ValueError, match=message), record(MultiHead(6, num_heads=2), vectors=True, **option):
+        pass
+
+
+def test_captures_on_disk_have_the_same_vectors(tmp_path):
+    capture = capture_sources(model_of(CORES["transformer"]), SOURCES[:2], vectors=True)
+    path = capture.save(tmp_path / "x.safetensors", dtype=torch.float64)
+    for before, after in zip(capture, Capture.open(path), strict=True):
+        for old, new in zip(before.maps, after.maps, strict=True):
+            old_vectors, new_vectors = vectors_of(old), vectors_of(new)
+            assert old_vectors.formula == new_vectors.formula
+            assert old_vectors.projections.keys() == new_vectors.projections.keys()
+            parts = ("items", "source", "queries", "keys", "values", "scores", "outputs", "result")
+            pairs = [(getattr(old_vectors, part), getattr(new_vectors, part)) for part in parts]
+            pairs += [(tensor, new_vectors.projections[part]) for part, tensor in old_vectors.projections.items()]
+            for one, other in pairs:
+                assert np.array_equal(one, other, equal_nan=True)
+    # By default weights have the precision of the vectors.
+    opened = Capture.open(capture.save(tmp_path / "y.safetensors"))
+    assert opened[0].maps[0].weights.dtype == vectors_of(opened[0].maps[0]).queries.dtype == torch.float32
+
+
+def _rename(old: str, new: str):
+    def change(header, index):
+        tensors = index["samples"][0]["maps"][0]["vectors"]["tensors"]
+        tensors[new] = tensors.pop(old)
+
+    return change
+
+
+def _take(kind: str, part: str, other: str):
+    """Return a change that gives a part the tensor of another one."""
+
+    def change(header, index):
+        names = index["samples"][0]["maps"][0]["vectors"][kind]
+        names[part] = names[other]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_rename("queries", "x"), "damaged: vectors must be items, source, queries, .* got"),
+        (
+            _take("tensors", "scores", "queries"),
+            r"must have the shape \(head 2, query 5, key 5\), got \[2, 5, 3\]",
+        ),
+        (_take("tensors", "items", "outputs"), r"outputs must have the shape \(query 5, item\), got \[2, 5, 3\]"),
+        (_take("projections", "output", "query bias"), r"must have the shape \(result 6, outputs 6\), got \[6\]"),
+        (_take("projections", "os", "query"), "projections must be query, key, .* with or without bias, got 'os'"),
+    ],
+)
+def test_damage_of_vectors_is_named(change, message, captured, tmp_path):
+    path = captured.save(tmp_path / "saved.safetensors")
+    changed(path, change)
+    with pytest.raises(UserError, match=message) as error:
+        Capture.open(path)
+    assert str(path) in str(error.value)
+
+
+def test_numbers_of_vectors_are_finite_or_unknown(captured, tmp_path):
+    path = captured.save(tmp_path / "saved.safetensors")
+    content = bytearray(path.read_bytes())
+    length = int.from_bytes(content[:8], "little")
+    place = 8 + length + json.loads(content[8 : 8 + length])["vectors/0/scores"]["data_offsets"][0]
+    content[place : place + 4] = np.float32(np.inf).tobytes()
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="is damaged: scores of a read contains values that are not finite"):
+        vectors_of(Capture.open(path)[0].maps[0])
+
+
+@pytest.fixture(scope="module")
+def captured() -> Capture:
+    return capture_sources(model_of(CORES["transformer"]), SOURCES[:1], vectors=True)

@@ -43,6 +43,8 @@ LINES = 20
 """Maximum number of lines of a file that are shown."""
 
 _CAPTURE = ".safetensors"
+_WALKS = ("walk", "multihead")
+"""Views of the vectors of a read."""
 _MOST = 100
 _LONGEST = 40
 
@@ -64,13 +66,23 @@ class LookOptions(UseOptions):
     """Add the attribution of each weight to the output: weight times gradient."""
     open: bool = True
     """Open the page in a browser, if there is a screen."""
-    view: Literal["alignment", "chain", "heat", "boxes", "events", "tracks", "positions"] | None = None
+    walk: bool = False
+    """Record the numbers of each read too, from its items to its output, for the view walk of the page. Figures of walk
+    and multihead record them without it."""
+    view: (
+        Literal["alignment", "chain", "heat", "boxes", "events", "tracks", "links", "walk", "multihead", "positions"]
+        | None
+    ) = None
     """For a figure: the view to draw; a suitable one if not given. `positions`, the matrices of positional encodings,
     needs no INPUT."""
     kind: Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling"] | None = None
     """For a figure: the kind of attention to draw; the one nearest to the output if not given."""
     layer: Annotated[int, Range(1, 1_000_000)] | None = None
     """For a figure: the layer whose heads are drawn, from 1; the last if not given."""
+    head: Annotated[int, Range(1, 1_000_000)] | None = None
+    """For the figures links and walk: the head, from 1; the mean (links) or the first (walk) if not given."""
+    query: Annotated[int, Range(1, 1_000_000_000)] | None = None
+    """For the figure walk: the query whose steps are drawn, from 1; all if not given."""
     sample: Annotated[int, Range(0, 1_000_000_000)] = 0
     """For a figure: the index of the input, from 0."""
     force: bool = False
@@ -126,8 +138,10 @@ def run(argv: list[str]) -> int:
 def _check(options: LookOptions, pages: Path, *, is_capture: bool) -> None:
     """Raise UserError for an output that cannot be written, or options that need the model, before loading it."""
     out = options.out
-    if is_capture and (options.test or options.gradients):
-        raise UserError("a saved capture has no model: --test and --gradients need the run")
+    if is_capture and (options.test or options.gradients or options.walk):
+        raise UserError("a saved capture has no model: --test, --gradients and --walk need the run")
+    if options.walk and _is_picture(out) and options.view not in _WALKS:
+        raise UserError(f"--walk has no effect on this figure: choose --view {' or '.join(_WALKS)}, or another --out")
     if out is None:
         folder = pages if pages.exists() else pages.parent
         if not os.access(folder, os.W_OK):
@@ -148,8 +162,8 @@ def _check_of_model(options: LookOptions, words: Sequence[str], *, is_capture: b
         raise UserError(f"a saved capture has no model: {what} needs the run")
     if words or options.test:
         raise UserError(f"{what} takes no INPUT: it shows the model")
-    if options.gradients or options.compare is not None:
-        raise UserError(f"{what} shows the model: --gradients and --compare need an INPUT")
+    if options.gradients or options.walk or options.compare is not None:
+        raise UserError(f"{what} shows the model: --gradients, --walk and --compare need an INPUT")
     if options.model and (options.view, options.kind, options.layer) != (None, None, None):
         raise UserError("--model has one view: leave out --view, --kind and --layer")
     if options.out is None and options.model:
@@ -177,12 +191,14 @@ def _capture(trained: Any, path: Path, inputs: Sequence[Any], names: Sequence[st
     """Return the capture of a model on the inputs, or load a saved one."""
     if trained is None:
         return importlib.import_module("regard.look.capture").Capture.open(path)
-    return trained.look(inputs, names=names, gradients=options.gradients)
+    vectors = options.walk or (_is_picture(options.out) and options.view in _WALKS)
+    return trained.look(inputs, names=names, gradients=options.gradients, vectors=vectors)
 
 
 def _write(captures: Sequence[Any], out: Path, options: LookOptions) -> None:
     if _is_picture(out):
         chosen = {"sample": options.sample, "view": options.view, "kind": options.kind, "layer": options.layer}
+        chosen |= {"head": options.head, "query": options.query}
         captures[0].plot(out, overwrite=options.force, **chosen)
     else:
         captures[0].save(out, compare=captures[1] if len(captures) > 1 else None, overwrite=options.force)

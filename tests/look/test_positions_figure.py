@@ -91,7 +91,7 @@ def test_a_model_without_positions_is_refused(tmp_path):
         (["run", "a text", "--out", "p.png"], "--view positions takes no INPUT"),
         (["run", "--out", "p.html"], "--view positions needs --out FILE with .png, .svg, .pdf, got p.html"),
         (["run"], "--view positions needs --out FILE"),
-        (["run", "--gradients", "true", "--out", "p.png"], "--view positions shows the model: --gradients and"),
+        (["run", "--gradients", "true", "--out", "p.png"], "--view positions shows the model: --gradients, --walk and"),
     ],
 )
 def test_options_that_have_no_effect_are_refused(words, message, monkeypatch, capsys):

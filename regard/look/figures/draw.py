@@ -7,6 +7,9 @@
                  weights of each token of the text over a generated image     drawings
     boxes, events    detections over the image or over the sound (in full, if it was processed in chunks)
     tracks           trajectories on the plane, and the weights of the sample's agent
+    links            lines between queries and keys, as thick as the weights
+    walk             X -> Q, K, V -> scores -> weights -> Z of a head, with its numbers
+    multihead        the same for all heads, their concatenation, and W_O
 
 By default the read nearest to the output is plotted: chain, pooling, cross, recurrent, then self-attention; `kind` and
 `layer` select another. Token by token the mean over all layers is plotted, unless `layer` is given. (xu2015, figure 2)
@@ -14,7 +17,7 @@ By default the read nearest to the output is plotted: chain, pooling, cross, rec
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +27,16 @@ from regard.layers.read import Kind
 from regard.look.figures.alignment import Alignment, plot_alignment
 from regard.look.figures.chain import Chain, plot_chain
 from regard.look.figures.heat import plot_heat
+from regard.look.figures.links import plot_links
 from regard.look.figures.results import plot_boxes, plot_events, plot_tracks
+from regard.look.figures.walk import plot_multihead, plot_walk
 from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.sample import Axis, Image, Plane, Sound
 
-ViewName = Literal["alignment", "chain", "heat", "boxes", "events", "tracks"]
-VIEWS: tuple[ViewName, ...] = ("alignment", "chain", "heat", "boxes", "events", "tracks")
+ViewName = Literal["alignment", "chain", "heat", "boxes", "events", "tracks", "links", "walk", "multihead"]
+VIEWS: tuple[ViewName, ...] = get_args(ViewName)
+HEAD_VIEWS, QUERY_VIEWS = ("links", "walk"), ("walk",)
+"""Views that show one head, and one query."""
 
 _NEAREST: tuple[Kind, ...] = ("chain", "pooling", "cross", "recurrent", "encoder self", "decoder self", "other")
 PictureT = TypeVar("PictureT", Image, Sound, Plane)
@@ -43,6 +50,8 @@ def draw(
     view: ViewName | None = None,
     kind: Kind | None = None,
     layer: int | None = None,
+    head: int | None = None,
+    query: int | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Plot one sample of a capture to a .png, .svg or .pdf file.
@@ -52,13 +61,19 @@ def draw(
     view:   one of VIEWS; by default the one that fits.
     kind:   kind of the reads to plot (regard.layers.read); by default those nearest to the output.
     layer:  layer to plot head by head, from 1; by default the last.
-    Raises: UserError for another suffix, an existing file (unless overwrite), or if the sample, view, read or layer
-            does not exist; ValueError if nothing was recorded.
+    head:   head of the views links (by default the mean over heads) and walk (by default the first), from 1.
+    query:  query of the view walk, from 1; by default all.
+    Raises: UserError for another suffix, an existing file (unless overwrite), if the sample, view, read, layer, head or
+            query does not exist, the view shows no single head or query, or vectors that it shows were not recorded;
+            ValueError if nothing was recorded.
     """
     if not 0 <= sample < len(samples):
         raise UserError(f"sample must be between 0 and {len(samples) - 1}, got {sample}")
     sample_maps = samples[sample]
     view_name = view or _default_view(sample_maps, kind)
+    for name, number, views in (("head", head, HEAD_VIEWS), ("query", query, QUERY_VIEWS)):
+        if number is not None and view_name not in views:
+            raise UserError(f"`{name}` selects one of the views {', '.join(views)}, got view {view_name!r}")
     drawings: dict[str, Callable[[], Path]] = {
         "alignment": lambda: _alignment(sample_maps, path, kind, layer, overwrite=overwrite),
         "chain": lambda: _chain(sample_maps, path, layer, overwrite=overwrite),
@@ -66,6 +81,18 @@ def draw(
         "boxes": lambda: _boxes(sample_maps, path, overwrite=overwrite),
         "events": lambda: _events(samples, sample, path, overwrite=overwrite),
         "tracks": lambda: _tracks(sample_maps, path, kind, layer, overwrite=overwrite),
+        "links": lambda: _links(sample_maps, path, kind, layer, head=head, overwrite=overwrite),
+        "walk": lambda: plot_walk(
+            sample_maps,
+            _layer(_maps(sample_maps, kind), layer),
+            path,
+            head=0 if head is None else head - 1,
+            query=None if query is None else query - 1,
+            overwrite=overwrite,
+        ),
+        "multihead": lambda: plot_multihead(
+            sample_maps, _layer(_maps(sample_maps, kind), layer), path, overwrite=overwrite
+        ),
     }
     if view_name not in drawings:
         raise UserError(f"view must be one of {', '.join(VIEWS)}, got {view_name!r}")
@@ -132,6 +159,28 @@ def _alignment(sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: in
         for attention_map in maps
     ]
     return plot_alignment(layers, path, layer=layer_number, overwrite=overwrite)
+
+
+def _links(
+    sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int | None, *, head: int | None, overwrite: bool
+) -> Path:
+    """Plot the lines of one head, or of the mean over heads."""
+    attention_map = _layer(_maps(sample_maps, kind), layer)
+    count = len(attention_map.heads)
+    if head is not None and not 1 <= head <= count:
+        raise UserError(f"head must be between 1 and {count}, got {head}")
+    weights = attention_map.weights.float().mean(0) if head is None else attention_map.head(head - 1).float()
+    which = f"head {head} of {count}" if head is not None else f"mean of {count} heads" if count > 1 else ""
+    about = ", ".join(filter(None, (attention_map.kind, f"layer {attention_map.layer}", which)))
+    return plot_links(
+        sample_maps.queries(attention_map).labels,
+        sample_maps.keys(attention_map).labels,
+        weights.numpy(),
+        path,
+        title=sample_maps.sample.title,
+        about=about,
+        overwrite=overwrite,
+    )
 
 
 def _chain(sample_maps: SampleMaps, path: Path, layer: int | None, *, overwrite: bool) -> Path:

@@ -139,12 +139,15 @@ class TrainedRun:
             raise UserError(f"{examples.origin} has {present}; there is no input {index}")
         return examples.input(index)
 
-    def look(self, inputs: Sequence[Any], *, names: Sequence[str] = (), gradients: bool = False) -> Capture:
+    def look(
+        self, inputs: Sequence[Any], *, names: Sequence[str] = (), gradients: bool = False, vectors: bool = False
+    ) -> Capture:
         """Return the attention maps recorded while the model answers each input (regard.look.capture).
 
         names:     of the inputs, for titles; by default those of files.
         gradients: add the gradient of log p of the answer for each attention weight (regard.look.measures), except
                    for samples whose answer is empty.
+        vectors:   record items, queries, keys, values, scores and outputs too (regard.look.vectors).
         Raises: UserError if an input is empty or cannot be read, if the model has no attention, or if gradients are
                 asked for and answers have no probability or all of them are empty.
         """
@@ -154,7 +157,7 @@ class TrainedRun:
         prepared = self._prepare(inputs, 1, names)
         self.recipe.check_look(prepared)
         try:
-            with record(self) as capture:
+            with record(self, vectors=vectors) as capture:
                 answers = self._answer_rows(prepared, self.options, self.recipe.follow)
         except NoReadsError as error:
             raise UserError(f"this model does not attend: {error}") from error

@@ -1,0 +1,198 @@
+"""Walk, multihead and links figures: their numbers equal the formulas computed from the model's weights."""
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+
+from regard.attention.masks import Padded
+from regard.errors import UserError
+from regard.look.capture import Capture
+from regard.look.figures import links as links_module
+from regard.look.figures import matrix as matrix_module
+from regard.look.figures.matrix import number_text
+from tests.look.pictures import check_picture
+from tests.look.toys import CORES, SOURCES, capture_sources, model_of
+
+
+@pytest.fixture(scope="module")
+def model():
+    return model_of(CORES["transformer"])
+
+
+@pytest.fixture(scope="module")
+def capture(model, tmp_path_factory) -> Capture:
+    """A capture from its file alone."""
+    path = tmp_path_factory.mktemp("walk") / "x.safetensors"
+    return Capture.open(capture_sources(model, SOURCES[:1], vectors=True).save(path, dtype=torch.float64))
+
+
+@pytest.fixture
+def figures(monkeypatch) -> list[Figure]:
+    """Record the figures that are drawn."""
+    drawn = []
+
+    class RecordedFigure(Figure):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            drawn.append(self)
+
+    for module in (matrix_module, links_module):
+        monkeypatch.setattr(module, "Figure", RecordedFigure)
+    return drawn
+
+
+def matrices_of(figure: Figure) -> dict[str, np.ndarray]:
+    """Return the drawn numbers by the title above them; masked cells are NaN."""
+    whole, *axes = figure.axes
+    titles = [text.get_text() for text in whole.texts if text.get_weight() == "bold"]
+    assert len(titles) == len(axes)
+    return {title: one.get_images()[0].get_array().filled(np.nan) for title, one in zip(titles, axes, strict=True)}
+
+
+def formulas(model, head: int) -> dict[str, torch.Tensor]:
+    """Return the matrices of the encoder's self-attention, written anew (lectures, C.6)."""
+    attention = model.core.encoder[0].attention
+    ids = torch.tensor([SOURCES[0]])
+    inputs = []
+    handle = attention.register_forward_pre_hook(lambda _, args: inputs.append(args[0][0]))
+    with torch.no_grad():
+        model(matrix_source(ids), matrix_source(torch.tensor([[2]])))
+    handle.remove()
+    (x,) = inputs
+    found = {"X": x}
+    for letter, name in (("Q", "query"), ("K", "key"), ("V", "value")):
+        linear = getattr(attention, name)
+        weight, bias = linear.weight.detach(), linear.bias.detach()
+        size = len(weight) // 2
+        found[f"W_{letter}"] = weight[head * size : (head + 1) * size].T
+        found[letter] = x @ found[f"W_{letter}"] + bias[head * size : (head + 1) * size]
+    found["S"] = found["Q"] @ found["K"].T / math.sqrt(size)
+    found["A"] = found["S"].softmax(-1)
+    found["Z"] = found["A"] @ found["V"]
+    return found
+
+
+def matrix_source(ids):
+    return Padded(ids, torch.tensor([ids.shape[1]]))
+
+
+@pytest.mark.parametrize("head", [1, 2])
+def test_walk_draws_every_step_of_a_head(head, model, capture, figures, tmp_path):
+    capture.plot(tmp_path / "w.svg", view="walk", kind="encoder self", head=head)
+    drawn, expected = matrices_of(figures[0]), formulas(model, head - 1)
+    titles = [
+        "X",
+        "Q = X W_Q + b",
+        "K = X W_K + b",
+        "V = X W_V + b",
+        "S = Q K^T / sqrt(3)",
+        "A = softmax(S)",
+        "Z = A V",
+    ]
+    assert list(drawn) == titles
+    for title, name in zip(titles, "XQKVSAZ", strict=True):
+        assert drawn[title] == pytest.approx(expected[name].numpy(), abs=1e-6), name
+
+
+def test_walk_of_a_decoder_shows_what_is_masked(capture, figures, tmp_path):
+    path = capture.plot(tmp_path / "w.svg", view="walk", kind="decoder self", layer=2)
+    scores = matrices_of(figures[0])["S = Q K^T / sqrt(3)"]
+    assert np.array_equal(np.isnan(scores), np.triu(np.ones(scores.shape), 1) > 0)
+    assert "-\u221e" in path.read_text(encoding="utf-8")
+
+
+def test_walk_of_one_query_adds_the_weighted_values(model, capture, figures, tmp_path):
+    path = capture.plot(tmp_path / "w.svg", view="walk", kind="encoder self", head=2, query=4)
+    drawn, expected = matrices_of(figures[0]), formulas(model, 1)
+    weights = expected["A"][3][:, None]
+    parts = {
+        "x_4": expected["X"][3:4],
+        "q_4 = x_4 W_Q + b": expected["Q"][3:4],
+        "k_j, asked": expected["K"],
+        "s_4j": expected["S"][3][:, None],
+        "a_4j": weights,
+        "v_j": expected["V"],
+        "a_4j v_j": weights * expected["V"],
+        "z_4 = sum_j a_4j v_j": (weights * expected["V"]).sum(0)[None],
+    }
+    assert list(drawn) == list(parts)
+    for title, numbers in parts.items():
+        assert drawn[title] == pytest.approx(numbers.numpy(), abs=1e-6), title
+    texts = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
+    for number in weights[:, 0].tolist():  # the numbers themselves are in the cells
+        assert number_text(number) in texts
+
+
+def test_multihead_draws_the_five_steps(model, capture, figures, tmp_path):
+    capture.plot(tmp_path / "m.svg", view="multihead", kind="encoder self")
+    drawn, heads = matrices_of(figures[0]), [formulas(model, head) for head in (0, 1)]
+    for number, head in enumerate(heads, start=1):
+        for letter in "QKV":
+            assert drawn[f"W_{letter}, head {number}"] == pytest.approx(head[f"W_{letter}"].numpy())
+        for letter in "QKVAZ":
+            assert drawn[f"{letter}_{number}"] == pytest.approx(head[letter].numpy(), abs=1e-6)
+    joined = torch.cat([head["Z"] for head in heads], -1)
+    output = model.core.encoder[0].attention.output
+    assert drawn["[Z_1; ...; Z_2]"] == pytest.approx(joined.numpy(), abs=1e-6)
+    assert drawn["W_O"] == pytest.approx(output.weight.detach().numpy().T)
+    result = joined @ output.weight.detach().T + output.bias.detach()
+    assert drawn["[Z_1; ...] W_O + b"] == pytest.approx(result.numpy(), abs=1e-6)
+
+
+@pytest.mark.parametrize("head", [None, 2])
+def test_lines_are_as_thick_as_the_weights(head, capture, figures, tmp_path):
+    path = capture.plot(tmp_path / "l.png", view="links", kind="cross", layer=1, head=head)
+    check_picture(path)
+    (attention_map,) = capture[0].find("cross", layer=1)
+    weights = attention_map.weights.mean(0) if head is None else attention_map.weights[head - 1]
+    axes = figures[0].axes[0]
+    (lines,) = [artist for artist in axes.collections if isinstance(artist, LineCollection)]
+    words = {
+        (round(text.get_position()[0], 2), round(text.get_position()[1], 2)): text.get_text() for text in axes.texts
+    }
+    widths = {}
+    for (start, end), width in zip(lines.get_segments(), lines.get_linewidths(), strict=True):
+        pair = words[round(start[0] - 0.05, 2), round(start[1], 2)], words[round(end[0] + 0.05, 2), round(end[1], 2)]
+        widths.setdefault(pair, []).append(width)
+    queries, keys = (axis.labels for axis in (capture[0].queries(attention_map), capture[0].keys(attention_map)))
+    expected = {}
+    for i, query in enumerate(queries):
+        for j, key in enumerate(keys):
+            if weights[i, j] >= 0.004:
+                expected.setdefault((query, key), []).append(7 * float(weights[i, j]))
+    assert widths.keys() == expected.keys()
+    for pair, found in widths.items():
+        assert sorted(found) == pytest.approx(sorted(expected[pair]))
+
+
+def test_what_cannot_be_drawn_is_named(model, capture, tmp_path):
+    def plot(which: Capture = capture, **options) -> Path:
+        return which.plot(tmp_path / "x.png", **options)
+
+    plain = capture_sources(model, SOURCES[:1])
+    for view in ("walk", "multihead"):
+        with pytest.raises(
+            UserError, match=r"has no items, queries, keys and values: record them with `regard look RUN"
+        ):
+            plot(plain, view=view)
+    with pytest.raises(UserError, match="head must be between 1 and 2, got 3"):
+        plot(view="walk", head=3)
+    with pytest.raises(UserError, match="head must be between 1 and 2, got 3"):
+        plot(view="links", head=3)
+    with pytest.raises(UserError, match=r"query must be between 1 and \d, got 99"):
+        plot(view="walk", query=99)
+    with pytest.raises(UserError, match="`head` selects one of the views links, walk, got view 'alignment'"):
+        plot(head=1)
+    with pytest.raises(UserError, match="`query` selects one of the views walk, got view 'links'"):
+        plot(view="links", query=1)
+    recurrent = capture_sources(model_of(CORES["recurrent"]), SOURCES[:1], vectors=True)
+    with pytest.raises(UserError, match="view 'multihead' requires a read of MultiHead"):
+        plot(recurrent, view="multihead")
+    check_picture(plot(recurrent, view="walk"))
+    check_picture(recurrent.plot(tmp_path / "y.png", view="walk", query=1))

@@ -78,11 +78,12 @@ class TokenReader(Reader):
 
         Raises: NoFormError if the table has max_norm, which changes entries when they are looked up.
         """
+        form = table_form(self.table, self.projection, self.scale)
         if self.table.max_norm is not None:
             raise NoFormError(
                 self.table, f"renormalizes its entries to max_norm={self.table.max_norm} when they are looked up"
             )
-        return table_form(self.table, self.projection, self.scale)
+        return form
 
 
 def check_projection(name: str, projection: Linear | None, table: nn.Embedding) -> None:

@@ -47,7 +47,7 @@ def test_example_has_no_problem():
         ("use", "regard train dates --model.core recurent", "recurent"),
         ("use", "regard train dates --model.core.hidden 8", "hidden"),
         ("use", "regard train date", "unknown recipe 'date'"),
-        ("use", "regard look runs/dates --view links", "links"),
+        ("use", "regard look runs/dates --view chords", "chords"),
         ("use", "regard predict runs/language x --decode.beam 5", "decode.beam"),
         ("use", "regard forget", "unknown command 'forget'"),
         ("use", "python benchmarks/multi31k.py", "benchmarks/multi31k.py does not exist"),

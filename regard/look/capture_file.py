@@ -37,23 +37,12 @@ from regard.look.sample import (
     Sound,
     Track,
 )
-from regard.look.vectors import ReadFormula, ReadVectors
+from regard.look.vectors import VECTORS, ReadFormula, ReadVectors
 from regard.settings.from_json import parse_dataclass
 from regard.system.files import check_file, parse_json
 from regard.system.writing import open_atomically
 
 _FORMAT, _VERSION = "regard capture", 3
-_VECTORS = {
-    "items": "query item",
-    "source": "key source",
-    "queries": "head query dim",
-    "keys": "key_head key key_dim",
-    "values": "key_head key value",
-    "scores": "head query key",
-    "outputs": "head query value",
-    "result": "query result",
-}
-"""Axes of each tensor of regard.look.vectors.ReadVectors."""
 _PROJECTIONS = {
     "query": "queries item",
     "key": "keys source",
@@ -168,7 +157,7 @@ def _vectors_to_json(
     if attention_map.vectors is None:
         return None
     vectors, wide = attention_map.vectors(), torch.float64 if dtype == torch.float64 else torch.float32
-    tensors = {part: tensor for part in _VECTORS if (tensor := getattr(vectors, part)) is not None}
+    tensors = {part: tensor for part in VECTORS if (tensor := getattr(vectors, part)) is not None}
     names = {part: f"{folder}/{part}" for part in tensors}
     projections = {part: f"projections/{attention_map.name}/{part}" for part in vectors.projections}
     parts = [*((names[part], tensor) for part, tensor in tensors.items())]
@@ -339,13 +328,13 @@ def _load_vectors(
 
     Raises: ValueError if a tensor is missing, or their shapes do not fit together.
     """
-    missing = _VECTORS.keys() - set(_OPTIONAL) - stored.tensors.keys()
-    unknown = stored.tensors.keys() - _VECTORS.keys()
+    missing = VECTORS.keys() - set(_OPTIONAL) - stored.tensors.keys()
+    unknown = stored.tensors.keys() - VECTORS.keys()
     if missing or unknown:
-        raise ValueError(f"vectors must be {', '.join(_VECTORS)}, got {', '.join(stored.tensors) or 'none'}")
+        raise ValueError(f"vectors must be {', '.join(VECTORS)}, got {', '.join(stored.tensors) or 'none'}")
     axes = dict(zip(("head", "query", "key"), size, strict=True))
     for part, name in stored.tensors.items():
-        _check_axes(name, _tensor(name, tensors, tuple(_FLOATS)).shape, _VECTORS[part].split(), axes)
+        _check_axes(name, _tensor(name, tensors, tuple(_FLOATS)).shape, VECTORS[part].split(), axes)
     if size[0] % axes["key_head"]:
         raise ValueError(f"the heads of keys must divide the {size[0]} heads of queries, got {axes['key_head']}")
     axes |= {"outputs": size[0] * axes["value"], "values": axes["key_head"] * axes["value"]}

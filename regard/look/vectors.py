@@ -11,6 +11,7 @@ of the model's own modules. Nothing is recorded, and nothing costs anything, wit
 Source: lectures, A.2, C.6; vaswani2017, section 3.2.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -36,6 +37,17 @@ from regard.trace import Trace
 MAX_BYTES = 1 << 30
 """Largest size in bytes of the vectors of a recording."""
 
+VECTORS = {
+    "items": "query item",
+    "source": "key source",
+    "queries": "head query dim",
+    "keys": "key_head key key_dim",
+    "values": "key_head key value",
+    "scores": "head query key",
+    "outputs": "head query value",
+    "result": "query result",
+}
+"""Axes of each tensor of ReadVectors."""
 _TOLERANCE = 2**-6
 """Relative deviation, that of bfloat16, up to which values are those projected from given items."""
 
@@ -93,6 +105,28 @@ class ReadVectors:
         size = len(weight) // count
         rows = slice(number * size, (number + 1) * size)
         return weight[rows], None if bias is None else bias[rows]
+
+    def score_text(self, *, has_bias: bool) -> str:
+        """Return the formula of the scores, such as "Q K^T / sqrt(8) + bias"."""
+        formula, size = self.formula, self.queries.shape[-1]
+        if formula.scale is None:
+            text = f"{formula.score}(Q, K)"
+        elif formula.scale == 1:
+            text = "Q K^T"
+        elif math.isclose(formula.scale, size**-0.5, rel_tol=1e-6):
+            text = f"Q K^T / sqrt({size})"
+        else:
+            text = f"{formula.scale:.4g} Q K^T"
+        if formula.cap is not None:
+            text = f"{formula.cap:g} tanh({text} / {formula.cap:g})"
+        return f"{text} + bias" if has_bias else text
+
+    def choice_text(self) -> str:
+        """Return the formula of the weights, such as "softmax(S)"."""
+        beta = self.formula.beta
+        if beta is None:
+            return f"{self.formula.choice}(S)"
+        return "softmax(S)" if beta == 1 else f"softmax({beta:.4g} S)"
 
 
 @dataclass(kw_only=True, eq=False)

@@ -42,7 +42,7 @@ def capture_of(weights: torch.Tensor, **sample: object) -> Capture:
 def test_every_number_of_a_search_is_in_the_page(tmp_path):
     capture = capture_search(small(), SENTENCES, beam=3, n_best=2)
     content, chunks = page_of(capture.save(tmp_path / "a.html"))
-    assert (content["format"], content["version"], content["note"]) == ("regard page", 2, "")
+    assert (content["format"], content["version"], content["note"]) == ("regard page", 3, "")
     (shown,) = content["captures"]
     for sample_maps, sample in zip(capture, shown["samples"], strict=True):
         assert sample["title"] == sample_maps.sample.title

@@ -8,7 +8,7 @@
 
 export interface Page {
   format: "regard page";
-  version: 2;
+  version: 3;
   captures: Capture[];
   /** A note on how the weights were reduced to keep the page small; empty if all are exact. */
   note: string;
@@ -71,6 +71,33 @@ export interface Read {
   /** Numbers per head, by name: mean entropy in nats, mean distance in entries; null if undefined. */
   summaries: Record<string, (number | null)[]>;
   weights: Weights;
+  /** Vectors from the items to the output, for the view "walk"; null if they were not recorded or are left out. */
+  walk: Walk | null;
+}
+
+/** Vectors of a read (regard.look.vectors), by name: items, source, queries, keys, values, scores, outputs, result. */
+export interface Walk {
+  /** Shape of each tensor; those of heads have three axes. The chunk has their float32 numbers, one tensor after the
+   *  other. NaN: unknown; -Infinity: masked. */
+  tensors: Record<string, number[]>;
+  chunk: string;
+  /** Weights (out, in) and biases of query, key, value and output, stored alike; null: none, or left out. */
+  projections: { tensors: Record<string, number[]>; chunk: string } | null;
+  /** Names of the read's projections, also of those that are left out: "query", "query bias" ... */
+  projected: string[];
+  /** Formulas of the scores and of the weights, such as "Q K^T / sqrt(8)" and "softmax(S)". */
+  score: string;
+  weight: string;
+  /** scale: factor of the inner product, null for other scores; cap: soft cap; beta: of the softmax, null for other
+   *  choices; mapped: what maps queries and keys behind their projections, "" if nothing does. */
+  formula: {
+    score: string;
+    scale: number | null;
+    cap: number | null;
+    choice: string;
+    beta: number | null;
+    mapped: string;
+  };
 }
 
 /** Storage of the weights (heads, queries, keys). */

@@ -7,7 +7,7 @@ import { fromFragment, toFragment } from "../src/state.js";
 function reading(name: string, change: Partial<Read> = {}): Read {
   return {
     name, kind: "cross", layer: 1, direction: "", measure: "weight", queries: "output", keys: "source",
-    heads: ["1", "2", "3"], facts: {}, summaries: {}, weights: { form: "whole", dtype: "float32", chunk: name }, ...change,
+    heads: ["1", "2", "3"], facts: {}, summaries: {}, walk: null, weights: { form: "whole", dtype: "float32", chunk: name }, ...change,
   };
 }
 
@@ -22,7 +22,7 @@ const reads = [
   reading("cross.1", { measure: "weight x gradient" }),
 ];
 const page: Page = {
-  format: "regard page", version: 2, note: "",
+  format: "regard page", version: 3, note: "",
   captures: [
     { title: "a", model: "", samples: [sampleOf("empty", []), sampleOf("one", reads)] },
     { title: "b", model: "", samples: [sampleOf("other", [reading("own.1", own), reading("cross.1")])] },

@@ -15,7 +15,7 @@ function sample(): Sample {
 function read(weights: Weights): Read {
   return {
     name: "read", kind: "cross", layer: 1, direction: "", measure: "weight", queries: "q", keys: "k",
-    heads: ["1", "2"], facts: {}, summaries: {}, weights,
+    heads: ["1", "2"], facts: {}, summaries: {}, walk: null, weights,
   };
 }
 

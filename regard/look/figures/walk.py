@@ -9,7 +9,6 @@ All numbers are those of the capture (regard.look.vectors).
 Source: lectures, A.2, C.1, C.6.
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -129,30 +128,6 @@ def plot_multihead(sample_maps: SampleMaps, attention_map: AttentionMap, path: P
     return sheet.save(path, overwrite=overwrite)
 
 
-def score_text(attention_map: AttentionMap, vectors: ReadVectors) -> str:
-    """Return the formula of the scores, such as "Q K^T / sqrt(8) + bias"."""
-    formula, size = vectors.formula, vectors.queries.shape[-1]
-    if formula.scale is None:
-        text = f"{formula.score}: score(q_i, k_j)"
-    elif formula.scale == 1:
-        text = "Q K^T"
-    elif math.isclose(formula.scale, size**-0.5, rel_tol=1e-6):
-        text = f"Q K^T / sqrt({size})"
-    else:
-        text = f"{formula.scale:.4g} Q K^T"
-    if formula.cap is not None:
-        text = f"{formula.cap:g} tanh({text} / {formula.cap:g})"
-    return f"{text} + bias" if "bias" in attention_map.facts else text
-
-
-def choice_text(vectors: ReadVectors) -> str:
-    """Return the formula of the weights, such as "softmax(S)"."""
-    beta = vectors.formula.beta
-    if beta is None:
-        return f"{vectors.formula.choice}(S)"
-    return "softmax(S)" if beta == 1 else f"softmax({beta:.4g} S)"
-
-
 def _all_queries(sheet: Sheet, shown: _Head, top: float) -> None:
     attention_map, vectors, _, asking, asked = shown
     steps: list[tuple[str, list[Matrix]]] = []
@@ -165,9 +140,9 @@ def _all_queries(sheet: Sheet, shown: _Head, top: float) -> None:
         Matrix(title=_projected("V", vectors), numbers=v, rows=asked),
     ]
     steps.append(("queries, keys, values", own))
-    title = f"S = {score_text(attention_map, vectors)}"
+    title = f"S = {vectors.score_text(has_bias='bias' in attention_map.facts)}"
     steps.append(("scores", [Matrix(title=title, numbers=s, rows=asking, columns=asked)]))
-    weights = Matrix(title=f"A = {choice_text(vectors)}", numbers=a, rows=asking, columns=asked, is_weights=True)
+    weights = Matrix(title=f"A = {vectors.choice_text()}", numbers=a, rows=asking, columns=asked, is_weights=True)
     steps.append(("weights", [weights]))
     steps.append(("weighted sums", [Matrix(title="Z = A V", numbers=z, rows=asking)]))
     left = _EDGE
@@ -213,7 +188,10 @@ def _one_query(sheet: Sheet, shown: _Head, query: int, top: float) -> None:
         left = right + 0.25
     total = Matrix(title=f"z_{number} = sum_j a_{number}j v_j", numbers=z[query : query + 1])
     _, end = sheet.add(total, place, bottom + 0.12, _row_size(total))
-    words = [f"s = {score_text(attention_map, vectors)}", f"a = {choice_text(vectors).replace('S', 's')}"]
+    words = [
+        f"s = {vectors.score_text(has_bias='bias' in attention_map.facts)}",
+        f"a = {vectors.choice_text().replace('S', 's')}",
+    ]
     sheet.text(first, max(end, bottom + 0.3) + 0.1, ",   ".join(words), color=PALE)
 
 

@@ -12,7 +12,7 @@ import base64
 import io
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image as Pillow
+from torch import Tensor
 
 from regard.errors import UserError
 from regard.look.maps import AttentionMap, SampleMaps
@@ -29,13 +30,17 @@ from regard.look.measures import measures, with_rollout
 from regard.look.page.reduce import PageCut, block_maxima, top_k
 from regard.look.recording_file import numbers_of
 from regard.look.sample import Image, Picture, Plane, Sound
+from regard.look.vectors import VECTORS
 from regard.system.writing import open_atomically
 
 MAX_SAMPLES = 50
 """Largest number of samples of a capture on a page; the first ones are shown."""
 
+WALK_BUDGET = 12_000_000
+"""Largest size in bytes of the vectors of reads on a page, and as much again of their projections, in float32."""
+
 _MARK = "<!-- data -->"
-_FORMAT, _VERSION = "regard page", 2
+_FORMAT, _VERSION = "regard page", 3
 
 
 class PageSamples(NamedTuple):
@@ -72,7 +77,7 @@ def _parts(captures: Sequence[PageSamples]) -> Iterator[str]:
     page_cut = PageCut.of(sizes)
     yield before
     content = []
-    chunks = _Chunks(page_cut)
+    chunks, walks = _Chunks(page_cut), _Walks()
     for i, (capture, samples) in enumerate(zip(captures, shown, strict=True)):
         samples_json = []
         for sample_maps in samples:
@@ -80,11 +85,12 @@ def _parts(captures: Sequence[PageSamples]) -> Iterator[str]:
             for attention_map in sample_maps.maps:
                 key = f"{i}/{attention_map.key}"
                 yield from chunks.of(key, attention_map)
-                reads.append(_read_to_json(attention_map) | chunks.facts[key])
+                yield from walks.of(key, f"{i}/{attention_map.name}", attention_map)
+                reads.append(_read_to_json(attention_map) | chunks.facts[key] | {"walk": walks.facts[key]})
             samples_json.append(_sample_to_json(sample_maps, reads))
         content.append({"title": capture.title, "model": capture.model, "samples": samples_json})
     left_out = sum(max(0, len(capture.samples) - MAX_SAMPLES) for capture in captures)
-    notes = [page_cut.note, f"{left_out} more samples are not shown." if left_out else ""]
+    notes = [page_cut.note, walks.note, f"{left_out} more samples are not shown." if left_out else ""]
     data = {"format": _FORMAT, "version": _VERSION, "captures": content, "note": " ".join(filter(None, notes))}
     # Escaped, so that no label can end the script element.
     script = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
@@ -136,6 +142,63 @@ class _Chunks:
         overview = {"rows": rows, "columns": columns, "chunk": name}
         form = {"form": "top", "count": count, "overview": overview, "heads": names}
         self.facts[key] = {"summaries": summaries, "weights": form}
+
+
+class _Walks:
+    """Vectors of maps as script elements of data, up to a limit; each map, and the projections of each read, once."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, dict[str, Any] | None] = {}
+        """Vectors of each map, by the key of the map; None: not recorded, or left out."""
+        self._projections: dict[str, dict[str, Any] | None] = {}
+        self._remaining = {"vectors": WALK_BUDGET, "projections": WALK_BUDGET}
+        self._left_out = 0
+
+    def of(self, key: str, read: str, attention_map: AttentionMap) -> Iterator[str]:
+        """Yield the scripts of a map's vectors; none if they are written, were not recorded, or do not fit."""
+        if key in self.facts:
+            return
+        self.facts[key] = None
+        if attention_map.vectors is None:
+            return
+        vectors = attention_map.vectors()
+        tensors = {part: tensor for part in VECTORS if (tensor := getattr(vectors, part)) is not None}
+        stored = yield from self._write("vectors", f"walk-{len(self.facts)}", tensors)
+        if stored is None:
+            return
+        if read not in self._projections:
+            name = f"projections-{len(self._projections)}"
+            self._projections[read] = yield from self._write("projections", name, vectors.projections)
+        self.facts[key] = stored | {
+            "projections": self._projections[read],
+            "projected": list(vectors.projections),
+            "score": vectors.score_text(has_bias="bias" in attention_map.facts),
+            "weight": vectors.choice_text(),
+            "formula": asdict(vectors.formula),
+        }
+
+    @property
+    def note(self) -> str:
+        """Note on the page about vectors that are left out; empty if there are none."""
+        if not self._left_out:
+            return ""
+        return (
+            f"To keep this page small, numbers of the view walk are left out {self._left_out} times: show fewer inputs."
+        )
+
+    def _write(
+        self, budget: str, name: str, tensors: Mapping[str, Tensor]
+    ) -> Generator[str, None, dict[str, Any] | None]:
+        """Yield the script of tensors, and return their shapes and chunk; None without any, or if they do not fit."""
+        size = sum(4 * tensor.numel() for tensor in tensors.values())
+        if size == 0:
+            return None
+        if size > self._remaining[budget]:
+            self._left_out += 1
+            return None
+        self._remaining[budget] -= size
+        yield _script(name, *(numbers_of(tensor, torch.float32) for tensor in tensors.values()))
+        return {"tensors": {part: list(tensor.shape) for part, tensor in tensors.items()}, "chunk": name}
 
 
 def _script(name: str, *arrays: NDArray[Any]) -> str:

@@ -10,5 +10,6 @@ import { plane } from "./plane.js";
 import { sound } from "./sound.js";
 import { steps } from "./steps.js";
 import { summary } from "./summary.js";
+import { walk } from "./walk.js";
 
-export const VIEWS: View[] = [alignment, heads, links, chain, image, plane, sound, steps, summary];
+export const VIEWS: View[] = [alignment, heads, links, chain, image, plane, sound, steps, walk, summary];

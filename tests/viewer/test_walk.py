@@ -1,0 +1,103 @@
+"""The view walk in a browser: its numbers equal the formulas computed from the model's weights."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from regard.attention.masks import Padded
+from regard.look.page import page as page_module
+from tests.look.toys import CORES, SOURCES, capture_sources, model_of
+
+READ = "core.encoder.0.attention.read"
+HEAD, QUERY = 1, 3
+
+
+@pytest.fixture(scope="module")
+def model():
+    return model_of(CORES["transformer"])
+
+
+@pytest.fixture(scope="module")
+def page_path(model, tmp_path_factory):
+    capture = capture_sources(model, SOURCES[:1], vectors=True)
+    return capture.save(tmp_path_factory.mktemp("walk") / "page.html")
+
+
+def formulas(model) -> dict[str, torch.Tensor]:
+    """Return Q, K, V, scores, weights and Z of a head, written anew (lectures, C.6)."""
+    attention = model.core.encoder[0].attention
+    inputs = []
+    handle = attention.register_forward_pre_hook(lambda _, args: inputs.append(args[0][0]))
+    ids = torch.tensor(SOURCES[:1])
+    with torch.no_grad():
+        model(Padded(ids, torch.tensor([ids.shape[1]])), Padded(torch.tensor([[2]]), torch.tensor([1])))
+    handle.remove()
+    found = {"out": attention(inputs[0][None])[0].detach()}
+    for letter, name in (("Q", "query"), ("K", "key"), ("V", "value")):
+        linear = getattr(attention, name)
+        size = linear.out_features // attention.num_heads
+        rows = slice(HEAD * size, (HEAD + 1) * size)
+        found[letter] = inputs[0] @ linear.weight.detach()[rows].T + linear.bias.detach()[rows]
+    found["S"] = found["Q"] @ found["K"].T / math.sqrt(size)
+    found["A"] = found["S"].softmax(-1)
+    found["Z"] = found["A"] @ found["V"]
+    return found
+
+
+def test_every_cell_and_its_formula_are_the_models(model, page_path, open_page):
+    page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}", width=2200)
+    for name, expected in formulas(model).items():
+        box = page.locator(f"canvas[data-part={name}]").bounding_box()
+        rows, columns = expected.shape
+        row, column = (QUERY, columns - 1) if name in ("out", "Q", "S", "A", "Z") else (rows - 1, 0)
+        page.mouse.move(
+            box["x"] + (column + 0.5) * box["width"] / columns, box["y"] + (row + 0.5) * box["height"] / rows
+        )
+        number = float(expected[row, column])
+        formula = page.locator(".walk-formula")
+        assert float(formula.get_attribute("data-number")) == pytest.approx(number, rel=1e-5, abs=1e-6), name
+        if name != "out":
+            assert formula.inner_text().startswith(f"{name}[{row + 1}, {column + 1}] = ")
+    terms = page.locator(".walk-formula").inner_text()
+    z = formulas(model)
+    largest = int((z["A"][QUERY] * z["V"][:, -1]).abs().argmax())
+    first = float(terms.split("=")[-1].split("\u00d7")[0])  # the first term of the sum is the largest
+    assert first == pytest.approx(float(z["A"][QUERY, largest]), rel=5e-3)
+
+
+def test_the_table_of_a_query_has_its_scores_and_weights(model, page_path, open_page):
+    page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}")
+    expected = formulas(model)
+    for key in range(expected["S"].shape[1]):
+        cells = page.locator(f".walk-table tr[data-key='{key}'] td[data-number]")
+        score, weight = (float(cell.get_attribute("data-number")) for cell in cells.all())
+        assert np.array([score, weight]) == pytest.approx(
+            np.array([expected["S"][QUERY, key], expected["A"][QUERY, key]]), rel=1e-5, abs=1e-6
+        )
+    # A click on a row of Q asks with its query.
+    box = page.locator("canvas[data-part=Q]").bounding_box()
+    page.mouse.click(box["x"] + 5, box["y"] + 5)
+    page.evaluate("window.regard.ready")
+    assert page.evaluate("window.regard.shown()")["query"] == 0
+    assert "(query 1) asks" in page.locator(".walk-asked h3").inner_text()
+
+
+def test_masked_scores_are_shown_as_such(page_path, open_page):
+    page = open_page(page_path, "#view=walk&read=core.decoder.0.attention.read&head=0&query=1", width=2200)
+    cells = page.locator(".walk-table tr[data-key='2'] td[data-number]")
+    assert [cell.get_attribute("data-number") for cell in cells.all()] == ["-\u221e", "0"]
+    place = page.evaluate("window.regard.place(1, 2)")
+    page.mouse.move(place["x"], place["y"])
+    assert page.locator(".walk-formula").get_attribute("data-number") == "0"
+
+
+def test_a_page_without_vectors_says_how_to_get_them(model, tmp_path, open_page, monkeypatch):
+    path = capture_sources(model, SOURCES[:1]).save(tmp_path / "page.html")
+    page = open_page(path, "#view=walk")
+    assert "Record them: regard look RUN INPUT --walk" in page.locator(".walk").inner_text()
+    monkeypatch.setattr(page_module, "WALK_BUDGET", 3000)
+    path = capture_sources(model, SOURCES[:1], vectors=True).save(tmp_path / "small.html")
+    page = open_page(path, "#view=walk")
+    assert "numbers of the view walk are left out" in page.locator("body").inner_text()

@@ -1,0 +1,346 @@
+/** A read step by step: items, queries, keys and values, scores, weights and outputs of one head, number by number. */
+
+import { scaleTo, isDark } from "../color.js";
+import { cssVariable, font, make, prepareCanvas } from "../dom.js";
+import { axisLabel, formatExact, formatShort } from "../format.js";
+import { loadWalk, reduceCells, type Matrix, type WalkNumbers } from "../walk.js";
+import type { OpenView, Pane, Shown, View } from "../view.js";
+import { oncePerFrame } from "./controls.js";
+
+const MISSING =
+  "This page has no items, queries, keys and values of this read. Record them: regard look RUN INPUT --walk, or in " +
+  "Python record(run, vectors=True).";
+/** Largest number of columns and rows of a matrix whose cells have numbers, and the size of such a cell. */
+const [MOST_COLUMNS, MOST_ROWS, WIDE, HIGH] = [16, 24, 46, 20];
+/** Largest side and cell of other matrices, and their largest number of cells per side. */
+const [SIDE, CELL, MOST_CELLS] = [300, 14, 150];
+/** Largest number of terms of a sum, and of rows of the table. */
+const [MOST_TERMS, MOST_KEYS] = [12, 200];
+
+export const walk: View = {
+  name: "walk",
+  about: "From the items to the output of one head: queries, keys, values, scores, weights, and their sums.",
+  hasScale: true,
+  fits: (_, read) => read.measure === "weight",
+  open: (host, pane) => new Walk(host, pane),
+};
+
+/** Matrix on the page: what it is, the axes of its rows and columns, and the formula of a cell. */
+interface Part {
+  name: string;
+  title: string;
+  matrix: Matrix;
+  rows: "query" | "key";
+  columns: "key" | "";
+  isWeights?: boolean;
+  explain?: (row: number, column: number) => string[];
+}
+
+class Walk implements OpenView {
+  private readonly box = make("div", { class: "walk" });
+  private readonly steps = make("div", { class: "walk-steps" });
+  private readonly formula = make("p", { class: "walk-formula", "aria-live": "polite" });
+  private readonly asked = make("div", { class: "walk-asked" });
+  private canvases = new Map<string, { canvas: HTMLCanvasElement; part: Part; cell: [number, number] }>();
+  private shown: Shown | null = null;
+  private active: { name: string; row: number; column: number } | null = null;
+  private readonly repaint = oncePerFrame(() => this.paint());
+
+  constructor(
+    host: HTMLElement,
+    private readonly pane: Pane,
+  ) {
+    host.append(this.box);
+  }
+
+  async show(shown: Shown): Promise<void> {
+    const table = await this.pane.table(shown.read);
+    const head = Math.max(0, shown.head);
+    if (!shown.read.walk) {
+      this.box.replaceChildren(make("p", { class: "note" }, MISSING));
+      this.shown = null;
+      this.canvases.clear();
+      return;
+    }
+    const isNew = this.shown?.read !== shown.read || Math.max(0, this.shown.head) !== head;
+    await table.load(head);
+    const numbers = await loadWalk(shown.sample, shown.read, table, head);
+    this.shown = shown;
+    if (isNew) this.active = null;
+    this.build(numbers);
+    this.paint();
+    this.explain();
+    this.fillTable(numbers);
+  }
+
+  place(query: number | null, key: number | null): { x: number; y: number } | null {
+    const name = query !== null && key !== null ? "A" : query !== null ? "Q" : "K";
+    const found = this.canvases.get(name);
+    if (!found || (query === null && key === null)) return null;
+    const { left, top } = found.canvas.getBoundingClientRect();
+    const [row, column] = name === "A" ? [query!, key!] : [query ?? key!, 0];
+    return { x: left + (column + 0.5) * found.cell[0], y: top + (row + 0.5) * found.cell[1] };
+  }
+
+  close(): void {
+    this.box.remove();
+  }
+
+  /** Create the matrices, step by step. */
+  private build(numbers: WalkNumbers): void {
+    const { read } = this.shown!;
+    const heads = read.heads.length;
+    const caption = [
+      heads > 1 ? `head ${numbers.head + 1} of ${heads}${this.shown!.head < 0 ? " (choose another one above)" : ""}` : "",
+      "hover over a cell for its formula; click a row to ask with its query",
+    ];
+    this.canvases.clear();
+    const steps = stepsOf(numbers).map(([title, parts], number) =>
+      make(
+        "section",
+        {},
+        make("h3", {}, `${number + 1}  ${title}`),
+        ...parts.map((part) => this.figure(part)),
+      ),
+    );
+    this.steps.replaceChildren(...steps);
+    this.box.replaceChildren(
+      make("p", { class: "note" }, caption.filter(Boolean).join(" \u00b7 ")),
+      this.steps,
+      this.formula,
+      this.asked,
+    );
+  }
+
+  private figure(part: Part): HTMLElement {
+    const { rows, columns } = part.matrix;
+    const hasNumbers = columns <= MOST_COLUMNS && rows <= MOST_ROWS;
+    const [across, down] = [Math.min(columns, MOST_CELLS), Math.min(rows, MOST_CELLS)];
+    const cell: [number, number] = hasNumbers
+      ? [WIDE, HIGH]
+      : [(Math.min(CELL, SIDE / across) * across) / columns, (Math.min(CELL, SIDE / down) * down) / rows];
+    const size = `${rows.toLocaleString("en")} \u00d7 ${columns.toLocaleString("en")}`;
+    const reduced = rows > MOST_CELLS || columns > MOST_CELLS;
+    const note = reduced
+      ? `${size}, a cell: largest of ${Math.ceil(rows / MOST_CELLS)} \u00d7 ${Math.ceil(columns / MOST_CELLS)}`
+      : size;
+    const canvas = make("canvas", { role: "img", "data-part": part.name, "aria-label": `${part.title}, ${note}` });
+    this.canvases.set(part.name, { canvas, part, cell });
+    const at = (event: MouseEvent) => ({
+      name: part.name,
+      row: Math.min(rows - 1, Math.max(0, Math.floor(event.offsetY / cell[1]))),
+      column: Math.min(columns - 1, Math.max(0, Math.floor(event.offsetX / cell[0]))),
+    });
+    canvas.addEventListener("pointermove", (event) => this.hover(at(event), event));
+    canvas.addEventListener("pointerleave", () => this.pane.tip(null, this.shown!, null, null));
+    canvas.addEventListener("click", (event) => {
+      const { row } = at(event);
+      if (part.rows === "query") this.pane.choose({ query: this.shown!.query === row ? null : row });
+    });
+    return make(
+      "figure",
+      {},
+      make("figcaption", {}, make("strong", {}, part.title), ` ${note}`),
+      canvas,
+    );
+  }
+
+  private hover(active: { name: string; row: number; column: number }, event: PointerEvent): void {
+    const { part } = this.canvases.get(active.name)!;
+    this.active = active;
+    this.explain();
+    const number = part.matrix.at(active.row, active.column);
+    const query = part.rows === "query" ? active.row : null;
+    const key = part.rows === "key" ? active.row : part.columns === "key" ? active.column : null;
+    const more = [`${part.name}[${active.row + 1}, ${active.column + 1}] = ${exact(number)}`];
+    this.pane.tip({ x: event.clientX, y: event.clientY }, this.shown!, query, key, more);
+    this.repaint();
+  }
+
+  /** Write the formula of the active cell. */
+  private explain(): void {
+    const found = this.active && this.canvases.get(this.active.name);
+    const { row, column } = this.active ?? { row: 0, column: 0 };
+    const lines = found?.part.explain?.(row, column) ?? [];
+    this.formula.replaceChildren(...lines.map((line) => make("span", {}, line)));
+    this.formula.dataset["number"] = found ? exact(found.part.matrix.at(row, column)) : "";
+  }
+
+  private paint(): void {
+    for (const { canvas, part, cell } of this.canvases.values()) this.paintMatrix(canvas, part, cell);
+  }
+
+  private paintMatrix(canvas: HTMLCanvasElement, part: Part, [wide, high]: [number, number]): void {
+    const { matrix } = part;
+    const [width, height] = [wide * matrix.columns, high * matrix.rows];
+    const drawing = prepareCanvas(canvas, Math.max(1, width), Math.max(1, height));
+    const cells = reduceCells(matrix, MOST_CELLS);
+    const most = part.isWeights ? 1 : cells.most || 1;
+    const scale = scaleTo(most, !part.isWeights);
+    const [across, down] = [width / cells.columns, height / cells.rows];
+    for (let row = 0; row < cells.rows; row++) {
+      for (let column = 0; column < cells.columns; column++) {
+        const number = cells.at(row, column);
+        drawing.fillStyle = Number.isFinite(number) ? scale.css(number) : isDark() ? "#2c2c2f" : "#d9dee4";
+        drawing.fillRect(column * across, row * down, across + 0.3, down + 0.3);
+        if (wide < WIDE || high < HIGH) continue;
+        drawing.font = font(11);
+        drawing.textAlign = "center";
+        drawing.textBaseline = "middle";
+        drawing.fillStyle = Number.isFinite(number) ? scale.ink(number) : cssVariable("--ink");
+        drawing.fillText(shortNumber(number), (column + 0.5) * across, (row + 0.5) * down + 1);
+      }
+    }
+    drawing.strokeStyle = cssVariable("--line");
+    drawing.strokeRect(0.5, 0.5, width - 1, height - 1);
+    this.paintMarks(drawing, part, [wide, high]);
+  }
+
+  /** Frame the row of the pinned query, and the active cell. */
+  private paintMarks(drawing: CanvasRenderingContext2D, part: Part, [wide, high]: [number, number]): void {
+    const { query } = this.shown!;
+    drawing.strokeStyle = cssVariable("--pin");
+    drawing.lineWidth = 2;
+    if (part.rows === "query" && query !== null) drawing.strokeRect(1, query * high + 1, wide * part.matrix.columns - 2, high - 2);
+    drawing.strokeStyle = cssVariable("--ink");
+    drawing.lineWidth = 1;
+    if (this.active?.name === part.name)
+      drawing.strokeRect(this.active.column * wide + 0.5, this.active.row * high + 0.5, wide - 1, high - 1);
+  }
+
+  /** The table of one query: its score with each key, its weight, and the norm of what the key adds. */
+  private fillTable(numbers: WalkNumbers): void {
+    const { shown } = this;
+    const query = Math.min(shown!.query ?? 0, numbers.Q.rows - 1);
+    const { S, A, V, Z } = numbers;
+    const keys = Math.min(A.columns, MOST_KEYS);
+    const label = axisLabel(numbers.queries[query] ?? "");
+    const names = ["key", numbers.scoreName, numbers.weightName, "weight \u00d7 value (first numbers)"];
+    const rows = Array.from({ length: keys }, (_, key) => {
+      const weight = A.at(query, key);
+      const parts = Array.from({ length: Math.min(4, V.columns) }, (_, c) => (weight ? weight * V.at(key, c) : 0));
+      return make(
+        "tr",
+        { "data-key": key },
+        make("th", { scope: "row" }, axisLabel(numbers.keys[key] ?? "")),
+        numberCell(S.at(query, key)),
+        numberCell(weight),
+        make("td", {}, parts.map(shortNumber).join(", ")),
+      );
+    });
+    const sum = Array.from({ length: Math.min(4, Z.columns) }, (_, c) => shortNumber(Z.at(query, c)));
+    const total = make("tr", {}, make("th", { scope: "row" }, "sum"), make("td"), make("td"), make("td", {}, sum.join(", ")));
+    const left = A.columns - keys;
+    this.asked.replaceChildren(
+      make("h3", {}, `${label} (query ${query + 1}) asks ${A.columns === 1 ? "1 key" : `${A.columns} keys`}`),
+      make(
+        "table",
+        { class: "walk-table" },
+        make("thead", {}, make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)))),
+        make("tbody", {}, ...rows, total),
+      ),
+      left > 0 ? make("p", { class: "note" }, `${left.toLocaleString("en")} more keys are not listed.`) : "",
+    );
+  }
+}
+
+function numberCell(number: number): HTMLElement {
+  return make("td", { title: exact(number), "data-number": exact(number) }, shortNumber(number));
+}
+
+/** Return the steps: a title, and the matrices of each. */
+function stepsOf(numbers: WalkNumbers): [string, Part[]][] {
+  const { Q, K, V, S, A, Z, X, source, output } = numbers;
+  const steps: [string, Part[]][] = [];
+  const items: Part[] = [];
+  if (X) items.push({ name: source && !numbers.isSelf ? "X'" : "X", title: source && !numbers.isSelf ? "X'" : "X", matrix: X, rows: "query", columns: "" });
+  if (source && !numbers.isSelf) items.push({ name: "X", title: "X", matrix: source, rows: "key", columns: "" });
+  if (items.length) steps.push(["items", items]);
+  const projected = (name: "Q" | "K" | "V", matrix: Matrix, rows: "query" | "key"): Part => ({
+    name,
+    title: numbers.titles[name],
+    matrix,
+    rows,
+    columns: "",
+    explain: (row, column) => explainProjection(numbers, name, row, column),
+  });
+  steps.push(["queries, keys, values", [projected("Q", Q, "query"), projected("K", K, "key"), projected("V", V, "key")]]);
+  steps.push([
+    "scores",
+    [{ name: "S", title: `S = ${numbers.scoreName}`, matrix: S, rows: "query", columns: "key", explain: (i, j) => explainScore(numbers, i, j) }],
+  ]);
+  steps.push([
+    "weights",
+    [{ name: "A", title: `A = ${numbers.weightName}`, matrix: A, rows: "query", columns: "key", isWeights: true, explain: (i, j) => explainWeight(numbers, i, j) }],
+  ]);
+  steps.push([
+    "weighted sums",
+    [{ name: "Z", title: "Z = A V", matrix: Z, rows: "query", columns: "", explain: (i, c) => explainSum(numbers, i, c) }],
+  ]);
+  if (output) steps.push(["all heads", [{ name: "out", title: numbers.titles.out, matrix: output, rows: "query", columns: "" }]]);
+  return steps;
+}
+
+function explainProjection(numbers: WalkNumbers, name: "Q" | "K" | "V", row: number, column: number): string[] {
+  const matrix = numbers[name];
+  const value = `${name}[${row + 1}, ${column + 1}] = ${exact(matrix.at(row, column))}`;
+  const items = name === "Q" ? numbers.X : (numbers.source ?? null);
+  const projection = numbers.projections?.[name];
+  if (!items || !projection || (numbers.mapped && name !== "V")) return [`${numbers.titles[name]}:  ${value}`];
+  const terms = Array.from({ length: items.columns }, (_, m) => [items.at(row, m), projection.weight.at(column, m)] as const);
+  const bias = projection.bias ? ` + ${shortNumber(projection.bias[column]!)}` : "";
+  return [value, `= ${sumText(terms)}${bias}`];
+}
+
+function explainScore(numbers: WalkNumbers, i: number, j: number): string[] {
+  const { Q, K, S, formula } = numbers;
+  const score = S.at(i, j);
+  const value = `S[${i + 1}, ${j + 1}] = ${exact(score)}`;
+  if (score === -Infinity) return [value, "masked: this query may not attend to this key; its weight is 0"];
+  if (formula.scale === null) return [value, `= ${formula.score}(q, k)`];
+  const terms = Array.from({ length: Q.columns }, (_, c) => [Q.at(i, c), K.at(j, c)] as const);
+  const product = terms.reduce((sum, [q, k]) => sum + q * k, 0);
+  const scaled = formula.scale * product;
+  const lines = [value, `q \u00b7 k = ${sumText(terms)} = ${shortNumber(product)}`, `\u00d7 ${formatShort(formula.scale)} = ${shortNumber(scaled)}`];
+  if (formula.cap !== null) lines.push(`${formula.cap} tanh(\u00b7 / ${formula.cap}) = ${shortNumber(formula.cap * Math.tanh(scaled / formula.cap))}`);
+  if (numbers.hasBias) lines.push("+ bias");
+  return lines;
+}
+
+function explainWeight(numbers: WalkNumbers, i: number, j: number): string[] {
+  const { A, S, formula } = numbers;
+  const value = `A[${i + 1}, ${j + 1}] = ${exact(A.at(i, j))}`;
+  if (formula.beta === null) return [value, `= ${formula.choice}(S), column ${j + 1} of row ${i + 1}`];
+  const row = Array.from({ length: S.columns }, (_, key) => formula.beta! * S.at(i, key));
+  const largest = Math.max(...row);
+  if (largest === -Infinity) return [value, "all keys are masked: the read gives zeros"];
+  const sum = row.reduce((total, score) => total + Math.exp(score - largest), 0);
+  const power = Math.exp(row[j]! - largest);
+  return [value, `= exp(s) / sum of exp(s) over ${S.columns} keys = ${shortNumber(power)} / ${shortNumber(sum)}  (both divided by exp(${shortNumber(largest)}))`];
+}
+
+function explainSum(numbers: WalkNumbers, i: number, column: number): string[] {
+  const { A, V, Z } = numbers;
+  const terms = Array.from({ length: A.columns }, (_, key) => [A.at(i, key), A.at(i, key) ? V.at(key, column) : 0] as const);
+  return [`Z[${i + 1}, ${column + 1}] = ${exact(Z.at(i, column))}`, `= ${sumText(terms)}`];
+}
+
+/** Return "a b + c d + ...", the terms of largest magnitude first; the rest as one number. */
+function sumText(terms: (readonly [number, number])[]): string {
+  const sorted = [...terms].sort((one, other) => Math.abs(other[0] * other[1]) - Math.abs(one[0] * one[1]));
+  const rest = sorted.slice(MOST_TERMS).reduce((sum, [a, b]) => sum + a * b, 0);
+  const texts = sorted.slice(0, MOST_TERMS).map(([a, b]) => `${shortNumber(a)} \u00d7 ${shortNumber(b)}`);
+  if (terms.length > MOST_TERMS) texts.push(`${shortNumber(rest)} (${terms.length - MOST_TERMS} smaller terms)`);
+  return texts.join(" + ");
+}
+
+function shortNumber(number: number): string {
+  if (Number.isNaN(number)) return "";
+  if (!Number.isFinite(number)) return number < 0 ? "\u2212\u221e" : "\u221e";
+  return Math.abs(number) < 1e-9 ? "0" : formatShort(Number(number.toPrecision(3)));
+}
+
+function exact(number: number): string {
+  if (Number.isNaN(number)) return "none";
+  return Number.isFinite(number) ? formatExact(number, 9) : number < 0 ? "-\u221e" : "\u221e";
+}

@@ -106,11 +106,9 @@ class NaiveBayesWriter(ClassWriter):
         nn.init.zeros_(self.output.bias)
 
     def read(
-        self, core: Core, items: Padded | None, *, source: Any = None, queries: Tensor | None = None
+        self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
     ) -> NaiveBayesHidden:
         """Return the pooled vector of each row and its naive-Bayes scores."""
-        assert items is not None
-        encoded = core.encode(items)
         return NaiveBayesHidden(self.pool(encoded), self.ratio_scores(encoded, source.ratios))
 
     def scores(self, hidden: NaiveBayesHidden) -> Float[Tensor, "batch classes"]:  # type: ignore[override]

@@ -24,8 +24,8 @@ def is_single_input(name: str, record: Run | None) -> bool:
     """Return True if a file is one input (an image, a sound, a recording) rather than a list of lines."""
     if record is None or not is_file(name):
         return False
-    kind, is_list = get_entry(record.recipe).input, plain_name(name).endswith((".txt", ".lst"))
-    return kind == "tracks" or (kind != "text" and not is_list)
+    kind, is_list = get_entry(record.recipe).input_of(record.config), plain_name(name).endswith((".txt", ".lst"))
+    return kind == "tracks" or (kind not in ("text", "vector") and not is_list)
 
 
 def is_file(name: str) -> bool:

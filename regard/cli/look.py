@@ -70,11 +70,23 @@ class LookOptions(UseOptions):
     """Record the numbers of each read too, from its items to its output, for the view walk of the page. Figures of walk
     and multihead record them without it."""
     view: (
-        Literal["alignment", "chain", "heat", "boxes", "events", "tracks", "links", "walk", "multihead", "positions"]
+        Literal[
+            "alignment",
+            "chain",
+            "heat",
+            "boxes",
+            "events",
+            "tracks",
+            "links",
+            "walk",
+            "multihead",
+            "positions",
+            "manifold",
+        ]
         | None
     ) = None
-    """For a figure: the view to draw; a suitable one if not given. `positions`, the matrices of positional encodings,
-    needs no INPUT."""
+    """For a figure: the view to draw; a suitable one if not given. Two need no INPUT: positions, the matrices of
+    positional encodings, and manifold, an autoencoder of two numbers with its data and energy."""
     kind: Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling"] | None = None
     """For a figure: the kind of attention to draw; the one nearest to the output if not given."""
     layer: Annotated[int, Range(1, 1_000_000)] | None = None
@@ -99,7 +111,7 @@ def run(argv: list[str]) -> int:
     expected = f"a run folder and at most {_MOST} inputs"
     parsed = parse(argv, LookOptions(), NoSettings(), max_positionals=1 if is_capture else 1 + _MOST, expected=expected)
     options, words = parsed.own, parsed.positionals[1:]
-    if options.model or options.view == "positions":
+    if options.model or options.view in ("positions", "manifold"):
         _check_of_model(options, words, is_capture=is_capture)
         _show_model(load_trained(folder, options, record), options)
         return DONE
@@ -111,7 +123,7 @@ def run(argv: list[str]) -> int:
     models = [None if path.suffix == _CAPTURE else load_trained(path, options, run) for path, run in runs]
     inputs, names = _inputs(words, record), []
     if models[0] is not None:
-        names = [""] * len(inputs) + [f"test {models[0].entry.input} {number}" for number in options.test]
+        names = [""] * len(inputs) + [f"test {models[0].input} {number}" for number in options.test]
         inputs += [models[0].test_input(number) for number in options.test]
         if _is_picture(options.out) and models[0].recipe.plots_answers:
             models[0].plot_answer(inputs[0], options.out, overwrite=options.force)
@@ -178,7 +190,8 @@ def _show_model(trained: Any, options: LookOptions) -> None:
     if options.out is None:
         print("\n".join(trained.outline().lines()))
         return
-    plot = trained.plot_model if options.model else trained.plot_positions
+    plots = {None: trained.plot_model, "positions": trained.plot_positions, "manifold": trained.plot_manifold}
+    plot = plots[options.view]
     plot(options.out, overwrite=options.force)
     print(options.out)
 

@@ -15,7 +15,7 @@ _NAMES = {
     "prompt_accuracy_real": "real images that show the prompt according to the classifier, %",
     "prompt_accuracy_reconstructed": "the same after reconstruction by the autoencoder, %",
     "classifier_accuracy": "accuracy of the classifier on real images, %",
-    "mse": "mean squared error per pixel, pixels in [0, 1]",
+    "mse": "mean squared error per pixel, in [0, 1], or number",
     "mse_pca": "the same for PCA with as many components",
     "codes_used": "codes in use",
     "code_perplexity": "perplexity of code usage",

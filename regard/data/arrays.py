@@ -1,4 +1,4 @@
-"""Arrays of an npz file (a zip of .npy files); every stated size is checked before memory is allocated."""
+"""Arrays of .npy and npz files (zips of .npy files); every stated size is checked before memory is allocated."""
 
 import io
 import math
@@ -40,6 +40,16 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         raise
     except (zipfile.BadZipFile, ValueError, EOFError, OSError, NotImplementedError, OverflowError) as error:
         raise UserError(f"{path}: expected an npz file, a zip of .npy files ({error}).") from error
+
+
+def read_array(path: Path) -> NDArray[Any]:
+    """Read the array of a .npy file. Raises UserError as `read_arrays`."""
+    try:
+        return _parse(read_bytes(path), str(path))
+    except UserError:
+        raise
+    except Exception as error:  # struct, and numpy's own parser of a damaged header
+        raise UserError(f"{path}: expected a .npy file ({type(error).__name__}: {str(error)[:200]}).") from error
 
 
 def _member(archive: zipfile.ZipFile, name: str, names: Sequence[str], path: Path) -> zipfile.ZipInfo:

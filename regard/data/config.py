@@ -1,6 +1,6 @@
 """Settings of data sets and tokenizers. Importing them needs no torch."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from regard.errors import UserError
 from regard.settings.declare import settings
@@ -130,6 +130,8 @@ class ImagesConfig:
     (train-images-idx3-ubyte.gz) with its labels beside it, or a list of files and labels (FILE.tsv, .csv, .jsonl).
     """
 
+    name: ClassVar[str] = "images"
+
     train: str | None = None
     """Training images: a folder with one subfolder per class, an IDX file, or a list of files and labels (.tsv, .csv:
     two columns, or a header with file and label; .jsonl: file, label) with paths relative to the list. PNG, JPEG, BMP,
@@ -168,6 +170,45 @@ class ImagesConfig:
 
     def __post_init__(self) -> None:
         _check_separator(self.separator)
+
+
+@settings
+class VectorsConfig:
+    """Data sets of vectors of numbers, all of one size, for training, validation and test.
+
+    Each of `train`, `val`, `test` is FILE.npy with numbers (rows, size), FILE.npz with such an array `y`, or columns of
+    numbers: FILE.csv, .tsv or .txt, also with .gz.
+    """
+
+    name: ClassVar[str] = "vectors"
+    input: ClassVar[str] = "vector"
+
+    train: str | None = None
+    """Training vectors: FILE.npy, FILE.npz (array `y`), or columns of numbers (.csv, .tsv, .txt). Points on a curve of
+    the plane if not given."""
+
+    val: str | None = None
+    """Validation vectors. The last part of the training vectors if not given."""
+
+    test: str | None = None
+    """Test vectors."""
+
+    val_share: FractionWithin = 0.1
+    """Fraction of the training vectors that is used for validation if `val` is not given."""
+
+    curve: Literal["ellipse", "spiral"] = "ellipse"
+    """Made-up points if `train` is not given, with z from 0 to 2 pi. ellipse: (2 cos z, 1.5 sin z); spiral:
+    z / pi (cos z, sin z)."""
+
+    samples: Annotated[int, Range(10, 10_000_000)] = 1000
+    """Number of made-up training points."""
+
+    deviation: Annotated[float, Range(0, 100)] = 0.05
+    """Standard deviation of the noise on made-up points."""
+
+    on_bad: OnBad = "error"
+    """Handling of rows that are not vectors (not a number, too few columns): error stops; skip leaves them out and
+    counts them."""
 
 
 @settings

@@ -675,11 +675,6 @@ class AutoencoderConfig:
             )
         if self.regularizer.name == "contractive" and self.kind != "dense":
             raise ValueError(f"regularizer must be none, l1, l2 or kl with kind={self.kind}, got contractive")
-        if self.regularizer.name == "kl" and self.code_activation != "sigmoid":
-            raise ValueError(
-                "code_activation must be sigmoid with regularizer=kl, which compares means in (0, 1), got "
-                f"{self.code_activation}"
-            )
 
 
 def paper_base() -> TransformerConfig:

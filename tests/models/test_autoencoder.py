@@ -194,13 +194,14 @@ def test_invalid_settings_raise():
         Autoencoder(AutoencoderConfig(kind="convolutional"), (1, 8, 10))
     with pytest.raises(ValueError, match="kind must be dense for vectors of numbers, got convolutional"):
         Autoencoder(AutoencoderConfig(kind="convolutional"), (8,))
+    with pytest.raises(ValueError, match=r"code_activation must be sigmoid with regularizer=kl, .*, got tanh"):
+        Autoencoder(AutoencoderConfig(regularizer=KLConfig(), code_activation="tanh"), (8,))
     for settings, message in (
         ({"code_dim": 0}, "code_dim must be from 1 to 65,536, got 0"),
         ({"noise": -0.1}, "noise must be from 0 to 1,000"),
         ({"kind": "convolutional", "layers": 1}, "layers must be left out with kind=convolutional"),
         ({"cost": "cross-entropy"}, "output_activation must be sigmoid with cost=cross-entropy, .*, got identity"),
         ({"cost": "cross-entropy", "output_activation": "tanh"}, "output_activation must be sigmoid .* got tanh"),
-        ({"regularizer": KLConfig()}, "code_activation must be sigmoid with regularizer=kl, .*, got identity"),
         (
             {"kind": "convolutional", "regularizer": ContractiveConfig()},
             "regularizer must be none, l1, l2 or kl with kind=convolutional, got contractive",

@@ -67,11 +67,18 @@ class Autoencoder(nn.Module):
     decoder: y~ = decoder(h), reconstructions in the shape of y. There is no predictor between them.
     numbers: size of a code.
     shape:   of one image, (channels, height, width), or vector, (size,).
-    Raises:  ValueError for vectors if kind is not dense, and for sides that are not multiples of 4 with convolutions.
+    Raises:  ValueError for vectors if kind is not dense, for sides that are not multiples of 4 with convolutions, and
+             with regularizer kl if f is not sigmoid.
     """
 
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, ...]):
         super().__init__()
+        if config.regularizer.name == "kl" and config.code_activation != "sigmoid":
+            # Not checked by the config: options select a variant, such as kl, before other options are set.
+            raise ValueError(
+                "code_activation must be sigmoid with regularizer=kl, which compares means in (0, 1), got "
+                f"{config.code_activation}"
+            )
         self.noise, self.cost, self.regularizer, self.shape = config.noise, config.cost, config.regularizer, shape
         self.numbers = config.code_dim
         into, back = _dense(config, shape) if config.kind == "dense" else _convolutions(config, shape)

@@ -19,7 +19,11 @@ class Entry:
     """Options of `predict`."""
     evaluation: type[Any] = Evaluation
     """Options of `evaluate`: `data`, a `regard.recipes.base.config.OtherData`, and others."""
-    input: Literal["text", "image", "sound", "tracks"] = "text"
-    """Kind of input: a line of text, or a file."""
+    input: Literal["text", "image", "sound", "tracks", "vector"] = "text"
+    """Kind of input: a line of text or of numbers, or a file."""
     recipe: type[Any] | str
     """The recipe's class, or MODULE:CLASS, imported when it is used."""
+
+    def input_of(self, config: Any) -> str:
+        """Return the kind of input of a run: that of its data, if it has several kinds, else `input`."""
+        return getattr(config.data, "input", self.input)

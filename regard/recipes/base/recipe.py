@@ -312,6 +312,13 @@ class Recipe(ABC, Generic[ConfigT]):
         """Plot a row and its answer to an image file."""
         raise NotImplementedError
 
+    def plot_manifold(self, inference: ActiveModel, out: Path, *, overwrite: bool) -> None:
+        """Plot the manifold of the reconstructions. Raises UserError if there is none."""
+        raise UserError(
+            f"the recipe {self.run.recipe} has no manifold of reconstructions; --view manifold is for runs of rebuild "
+            "with --data vectors of two numbers"
+        )
+
     # Looks
 
     def check_look(self, prepared: Prepared) -> None:  # few recipes check more

@@ -59,6 +59,11 @@ class TrainedRun:
         return self._active.hand_out()
 
     @property
+    def input(self) -> str:
+        """Kind of input: text, image, sound, tracks or vector."""
+        return self.entry.input_of(self.config)
+
+    @property
     def engine(self) -> Engine:
         """The engine that decodes; always torch while attention is recorded."""
         return self._active.engine_for(MANY, traced=self.trace is not None)
@@ -171,6 +176,13 @@ class TrainedRun:
         """Plot an input and its answer to an image file, if `recipe.plots_answers`."""
         self.recipe.plot_answer(self._active, self._prepare([given], 1).rows[0], out, overwrite=overwrite)
 
+    def plot_manifold(self, out: Path, *, overwrite: bool = False) -> None:
+        """Plot the manifold of an autoencoder of two numbers, its data and its energy to an image file.
+
+        Raises: UserError if the run is another one.
+        """
+        self.recipe.plot_manifold(self._active, out, overwrite=overwrite)
+
     def outline(self) -> Outline:
         """Return the stages of the model with their shapes (regard.models.outline)."""
         return outline(self._model)
@@ -196,7 +208,7 @@ class TrainedRun:
         """Read the inputs, and report what is unusual about them."""
         if isinstance(inputs, str | Path):
             raise TypeError(f"inputs must be a list, got one text: {str(inputs)[:40]!r}")
-        kind = self.entry.input
+        kind = self.input
         given = [self._read_input(value, number) for number, value in enumerate(inputs, start=first)]
         prepared = self.recipe.prepare(given, first)
         unnamed = [f"{kind} {number}" for number in range(first, first + len(given))]
@@ -209,14 +221,14 @@ class TrainedRun:
 
     def _read_input(self, value: Any, number: int) -> Any:
         """Return a text, or the content of a file."""
-        if self.entry.input == "text":
+        if self.input == "text":
             return _to_text(value, number)
-        if not isinstance(value, str | Path | bytes):
+        if self.input == "vector" or not isinstance(value, str | Path | bytes):
             return value
         if isinstance(value, bytes):
-            return File(f"{self.entry.input} {number}", value)
+            return File(f"{self.input} {number}", value)
         try:
-            content = read_unpacked(Path(value)) if self.entry.input == "tracks" else read_bytes(Path(value))
+            content = read_unpacked(Path(value)) if self.input == "tracks" else read_bytes(Path(value))
         except UserError as error:
             raise UserError(f"input {number}: {error}") from error
         return File(str(value), content)

@@ -2,7 +2,7 @@
 
 from dataclasses import field
 
-from regard.data.config import ImagesConfig
+from regard.data.config import ImagesConfig, VectorsConfig
 from regard.models.config import AutoencoderConfig
 from regard.recipes.base.config import ImagesEvaluation
 from regard.recipes.base.entry import Entry
@@ -21,14 +21,14 @@ class RebuildPrediction:
 
 @settings
 class RebuildRunConfig:
-    """Autoencoder of images; handwritten digits if not given."""
+    """Autoencoder of images or of vectors of numbers; handwritten digits if not given."""
 
-    data: ImagesConfig = field(default_factory=ImagesConfig)
-    """The images; their classes are not used."""
+    data: ImagesConfig | VectorsConfig = field(default_factory=ImagesConfig)
+    """images, whose classes are not used, or vectors: what is reconstructed."""
     model: AutoencoderConfig = field(default_factory=AutoencoderConfig)
     """The model."""
     batch: Batch = 128
-    """Images per batch."""
+    """Images or vectors per batch."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             steps=1500,
@@ -44,10 +44,14 @@ class RebuildRunConfig:
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
 
+    def __post_init__(self) -> None:
+        if isinstance(self.data, VectorsConfig) and self.model.kind != "dense":
+            raise ValueError(f"model.kind must be dense with data=vectors, got {self.model.kind}")
+
 
 ENTRY = Entry(
     name="rebuild",
-    summary="autoencoder of images; built-in digits if not given",
+    summary="autoencoder of images or numbers; built-in digits if not given",
     config=RebuildRunConfig,
     options=RebuildPrediction,
     evaluation=ImagesEvaluation,

@@ -1,8 +1,8 @@
-"""Recipe `rebuild`: autoencoders of images, scored by the squared error, compared with PCA.
+"""Recipe `rebuild`: autoencoders of images or of vectors of numbers, scored by the squared error, compared with PCA.
 
-    error = mean over images and pixels of (y - y~)^2, y within [0, 1]
+    error = mean over images and pixels of (y - y~)^2, y within [0, 1]; or over vectors and their numbers
     use   for quantized codes: number of codebook entries in use, and perplexity of their frequencies
-    PCA   code of the first k principal components of the training images, the best linear code
+    PCA   code of the first k principal components of the training data, the best linear code
 
 Source: lectures, E.8 (autoencoders); PCA as the best linear code: baldi1989.
 """
@@ -17,7 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.data.images.dataset import ImageDataset, image_shape
+from regard.data.config import VectorsConfig
+from regard.data.images.dataset import image_shape
+from regard.data.vectors import VectorDataset
+from regard.errors import UserError
+from regard.look.figures.manifold import FINE, STEPS, Manifold, plane, plot_manifold
 from regard.look.figures.results import plot_images
 from regard.models.autoencoders.autoencoder import Autoencoder
 from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
@@ -28,13 +32,18 @@ from regard.recipes.base.pictures import ImageSplits, prepare_pixels, read_shape
 from regard.recipes.base.recipe import Examples, Prepared, Recipe, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.rebuild.config import RebuildRunConfig
+from regard.recipes.rebuild.vectors import VectorBatches, VectorSplits, prepare_vectors, read_size, save_size
 from regard.trace import Trace
 
 _BATCH = 512
 
 
+Values = NDArray[np.uint8] | NDArray[np.float32]
+"""Pixels (images, channels, height, width), or vectors (rows, size)."""
+
+
 class Code(NamedTuple):
-    """Code of an image, and the squared error of its reconstruction."""
+    """Code of an image or vector, and the squared error of its reconstruction."""
 
     code: Tensor
     """(code,), or integers (rows, columns) if it is quantized."""
@@ -44,8 +53,8 @@ class Code(NamedTuple):
 
 
 def pca_error(train: np.ndarray, test: np.ndarray, size: int) -> float:
-    """Return the mean squared error per pixel of `test` images (uint8) from `size` principal components of `train`."""
-    train_pixels, test_pixels = (torch.from_numpy(x.reshape(len(x), -1)).float() / 255 for x in (train, test))
+    """Return the mean squared error per pixel or number of `test` from `size` principal components of `train`."""
+    train_pixels, test_pixels = (_to_tensor(x.reshape(len(x), -1)) for x in (train, test))
     mean = train_pixels.mean(0)
     centered = train_pixels - mean
     # Eigenvectors of the covariance: exact, and at most pixels x pixels.
@@ -61,29 +70,40 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     metric = "mse"
     higher_is_better = False
     plots_answers = True
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
 
-    def read(self, split: str, other: Any = None) -> Examples[ImageDataset]:
-        """Return the images of a split, or of a folder, a list or an IDX file."""
+    def read(self, split: str, other: Any = None) -> Examples[Any]:
+        """Return the images or vectors of a split, or of other data in their format."""
         return self._splits.read(split, other)
 
-    def check_examples(self, split: str, examples: Examples[ImageDataset]) -> None:
-        """Check that there is an autoencoder for this size."""
+    def check_examples(self, split: str, examples: Examples[Any]) -> None:
+        """Check that there is an autoencoder for this size, and that the numbers fit its cost."""
         if split == "train":
-            build_autoencoder(self.config.model, image_shape(examples.data))
+            build_autoencoder(self.config.model, _values_of(examples).shape[1:])
+        self._check_range(_values_of(examples), examples.origin)
 
     def learn(self, folder: Path) -> None:
-        """Save the shape of the training images."""
-        save_shape(folder, image_shape(self.train.data))
+        """Save the shape of the training images, or the size of the vectors."""
+        data = self.train.data
+        if isinstance(data, VectorDataset):
+            save_size(folder, data.values.shape[1])
+        else:
+            save_shape(folder, image_shape(data))
 
     def open(self, folder: Path) -> None:
         """Load what `learn` wrote."""
-        self.shape = self._splits.shape = read_shape(folder)
+        if isinstance(self._splits, VectorSplits):
+            self._splits.size = read_size(folder)
+            self.shape = (self._splits.size,)
+        else:
+            self.shape = self._splits.shape = read_shape(folder)
 
-    def batches(self) -> ImageBatches:
-        """Return batches of the training images, shuffled in each epoch."""
-        pixels = self.train.data.pixels
-        return ImageBatches(pixels, [0] * len(pixels), size=self.config.batch, seed=self.run.seed)
+    def batches(self) -> ImageBatches | VectorBatches:
+        """Return batches of the training images or vectors, shuffled in each epoch."""
+        values, order = _values_of(self.train), {"size": self.config.batch, "seed": self.run.seed}
+        return (
+            VectorBatches(values, **order) if self._reads_vectors else ImageBatches(values, [0] * len(values), **order)
+        )
 
     def model(self) -> Autoencoder | QuantizedAutoencoder:
         """Return an autoencoder for this image size."""
@@ -91,7 +111,8 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
 
     def describe(self) -> str:
         """Return the input size and the size of the code."""
-        return f"images of {' x '.join(map(str, self.shape))} to {self.numbers} numbers"
+        noun = f"vectors of {_count(self.shape[0])}" if self._reads_vectors else f"images of {_format(self.shape)}"
+        return f"{noun} to {_count(self.numbers)}"
 
     @property
     def numbers(self) -> int:
@@ -102,37 +123,43 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """Return the error on the validation images, and the codebook usage if there is a codebook."""
-        pixels = self.usable_val.data.pixels
+        pixels = _values_of(self.usable_val)
         return {"mse": reconstruction_error(model, pixels), **_codebook_usage(model, pixels)}
 
-    def score(self, inference: ActiveModel, examples: Examples[ImageDataset], options: Any) -> dict[str, Any]:
-        """Return the error, that of PCA of the training images, and the codebook usage."""
-        model, pixels = inference.model, examples.data.pixels
+    def score(self, inference: ActiveModel, examples: Examples[Any], options: Any) -> dict[str, Any]:
+        """Return the error, that of PCA of the training data, and the codebook usage."""
+        model, pixels = inference.model, _values_of(examples)
         size = min(self.numbers, int(np.prod(self.shape)))
         scores = {"mse": reconstruction_error(model, pixels)}
-        scores["mse_pca"] = pca_error(self.train.data.pixels, pixels, size)
+        scores["mse_pca"] = pca_error(_values_of(self.train), pixels, size)
         return scores | _codebook_usage(model, pixels)
 
-    def report(self, inference: ActiveModel, examples: Examples[ImageDataset]) -> dict[str, Any]:
-        """Return the sizes of the images and of the code."""
-        signature = f"{' x '.join(map(str, self.shape))} pixels, {self.numbers} numbers"
+    def report(self, inference: ActiveModel, examples: Examples[Any]) -> dict[str, Any]:
+        """Return the sizes of the images or vectors and of the code."""
+        values = _count(self.shape[0]) if self._reads_vectors else f"{_format(self.shape)} pixels"
+        signature = f"{values}, {_count(self.numbers)}"
         if self.config.model.kind == "quantized":
             signature += f" of {self.config.model.codebook_size} codes"
         return {"signature": signature}
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
-        """Return the pixels of each image."""
-        return prepare_pixels(inputs, first, self.config.data, self.shape)
+        """Return the pixels of each image, or each vector."""
+        if not isinstance(self.config.data, VectorsConfig):
+            return prepare_pixels(inputs, first, self.config.data, self.shape)
+        prepared = prepare_vectors(inputs, first, self.shape[0])
+        for number, row in enumerate(prepared.rows, start=first):
+            self._check_range(row, f"input {number}")
+        return prepared
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
         """Return batches of images."""
         return plan_by_count(rows, _BATCH)
 
     def answer(
-        self, inference: ActiveModel, rows: Sequence[NDArray[np.uint8]], options: Any, trace: Trace | None = None
+        self, inference: ActiveModel, rows: Sequence[Values], options: Any, trace: Trace | None = None
     ) -> list[Code]:
-        """Return the code of each image, and the error of its reconstruction."""
-        model, images = inference.model, torch.from_numpy(np.stack(rows)).float() / 255
+        """Return the code of each image or vector, and the error of its reconstruction."""
+        model, images = inference.model, _to_tensor(np.stack(rows))
         codes = model.encode(images.to(device_of(model)))
         errors = (model.decode(codes).float().cpu() - images).double().square().flatten(1).mean(1)
         energies = model.energy(images.to(device_of(model))).tolist() if options.energy else [None] * len(rows)
@@ -156,37 +183,117 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         energy = {} if answer.energy is None else {"energy": answer.energy}
         return {"code": answer.code.tolist(), "error": answer.error} | energy
 
-    def plot_answer(self, inference: ActiveModel, row: NDArray[np.uint8], out: Path, *, overwrite: bool) -> None:
-        """Plot an image beside its reconstruction. Raises UserError as `regard.look.figures.results`."""
+    def plot_answer(self, inference: ActiveModel, row: Values, out: Path, *, overwrite: bool) -> None:
+        """Plot an image beside its reconstruction, or mark a vector of two numbers in the picture of the manifold.
+
+        Raises: UserError as `regard.look.figures.results`, and as `plot_manifold`.
+        """
         rebuilt = _reconstruct(inference.model, row[None])[0].numpy()
+        if self._reads_vectors:
+            self._plot_manifold(inference.model, out, inputs=row[None], outputs=rebuilt[None], overwrite=overwrite)
+            return
         plot_images([("read", row.astype(np.float32) / 255), ("rebuilt", rebuilt)], out, overwrite=overwrite)
 
+    def plot_manifold(self, inference: ActiveModel, out: Path, *, overwrite: bool) -> None:
+        """Plot the training data, the reconstructions of swept codes, and the energy over the plane.
+
+        Raises: UserError if the data are not vectors of two numbers, and as `regard.look.figures.results`.
+        """
+        if not self._reads_vectors:
+            super().plot_manifold(inference, out, overwrite=overwrite)
+        self._plot_manifold(inference.model, out, overwrite=overwrite)
+
+    def _plot_manifold(self, model: Any, out: Path, **options: Any) -> None:
+        if self.shape != (2,):
+            raise UserError(f"the picture of the manifold needs vectors of 2 numbers, but this run has {self.shape[0]}")
+        data = _values_of(self.train)
+        codes = trace_codes(model, data)
+        content = Manifold(data, codes, _reconstruct(model, data).numpy(), map_energy(model, data))
+        plot_manifold(content, out, title=f"rebuild: {self.describe()}", **options)
+
+    def _check_range(self, values: Values, origin: str) -> None:
+        """Raise UserError for numbers outside [0, 1] with the cost cross-entropy; pixels are always within."""
+        if not self._reads_vectors or self.config.model.cost != "cross-entropy" or not values.size:
+            return
+        low, high = float(values.min()), float(values.max())
+        if low < 0 or high > 1:
+            raise UserError(
+                f"{origin}: numbers must be from 0 to 1 with --model.cost cross-entropy, got {low:g} to {high:g}: "
+                "scale them, or choose squared or absolute"
+            )
+
+    @property
+    def _reads_vectors(self) -> bool:
+        return isinstance(self.config.data, VectorsConfig)
+
     @cached_property
-    def _splits(self) -> ImageSplits:
-        return ImageSplits(self.config.data, self.run.seed)
+    def _splits(self) -> ImageSplits | VectorSplits:
+        data = self.config.data
+        return VectorSplits(data) if isinstance(data, VectorsConfig) else ImageSplits(data, self.run.seed)
 
 
 @torch.no_grad()
 def reconstruction_error(model: nn.Module, pixels: np.ndarray) -> float:
-    """Return the mean squared error per pixel."""
+    """Return the mean squared error per pixel or number."""
     total = 0.0
     for i in range(0, len(pixels), _BATCH):
-        part = torch.from_numpy(pixels[i : i + _BATCH]).float() / 255
+        part = _to_tensor(pixels[i : i + _BATCH])
         total += (_reconstruct(model, pixels[i : i + _BATCH]) - part).double().square().sum().item()
     return total / pixels.size
 
 
 @torch.no_grad()
+def trace_codes(model: Autoencoder, data: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    """Return y~(h) for h swept over the range of the codes of the data, (steps, 2); None if h has several numbers."""
+    codes = model.encode(torch.from_numpy(data).to(device_of(model))).float()
+    if codes.shape[1] != 1:
+        return None
+    low, high = codes.min().item(), codes.max().item()
+    swept = torch.linspace(low, high, STEPS * FINE + 1, device=codes.device)[:, None]
+    return model.decode(swept).float().cpu().numpy()
+
+
+@torch.no_grad()
+def map_energy(model: Autoencoder, data: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    """Return F(y) on a grid around the data (rows: second number); None with regularizer kl."""
+    if model.regularizer.name == "kl":
+        return None
+    x, y = plane(data)
+    points = np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)
+    energy = model.energy(torch.from_numpy(points).to(device_of(model)))
+    return energy.float().cpu().numpy().reshape(len(y), len(x))
+
+
+@torch.no_grad()
 def _reconstruct(model: nn.Module, pixels: np.ndarray) -> Tensor:
-    images = torch.from_numpy(pixels).float() / 255
-    return model(images.to(device_of(model))).float().cpu()
+    return model(_to_tensor(pixels).to(device_of(model))).float().cpu()
+
+
+def _to_tensor(values: np.ndarray) -> Tensor:
+    """Return pixels (uint8) within [0, 1], and vectors as they are."""
+    tensor = torch.from_numpy(values).float()
+    return tensor / 255 if values.dtype == np.uint8 else tensor
+
+
+def _values_of(examples: Examples[Any]) -> Any:
+    """Return the pixels or the vectors of examples."""
+    data = examples.data
+    return data.values if isinstance(data, VectorDataset) else data.pixels
+
+
+def _count(numbers: int) -> str:
+    return f"{numbers} number{'' if numbers == 1 else 's'}"
+
+
+def _format(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def _codebook_usage(model: nn.Module, pixels: np.ndarray) -> dict[str, float]:
     """Return the number of codes in use and their perplexity; empty without a codebook."""
     if not isinstance(model, QuantizedAutoencoder):
         return {}
-    batches = (torch.from_numpy(pixels[i : i + _BATCH]).float() / 255 for i in range(0, len(pixels), _BATCH))
+    batches = (_to_tensor(pixels[i : i + _BATCH]) for i in range(0, len(pixels), _BATCH))
     with torch.no_grad():
         codes = torch.cat([model.encode(images.to(device_of(model))).cpu() for images in batches])
     used, perplexity = usage(codes, len(model.codebook.cluster_sizes))

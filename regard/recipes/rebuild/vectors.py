@@ -1,0 +1,116 @@
+"""Vectors of numbers as data and inputs: splits, batches, rows of inputs, the size of a run's vectors."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.batches import Batch, BatchesByCount
+from regard.data.config import VectorsConfig
+from regard.data.vectors import VectorDataset, make_curve, parse_vector, read_vectors
+from regard.errors import UserError
+from regard.recipes.base.config import OtherImages
+from regard.recipes.base.recipe import Examples, Prepared
+from regard.system.files import read_json
+
+_FILE = "vectors.json"
+_MOST_NUMBERS = 1 << 24
+
+
+class VectorSplits:
+    """Vectors of the splits of a run; training and validation vectors are read together, once."""
+
+    def __init__(self, data: VectorsConfig):
+        self.data = data
+        self.size: int | None = None
+        """Size of all vectors, once it is known."""
+
+    def read(self, split: str, other: OtherImages | None) -> Examples[VectorDataset]:
+        """Return the vectors of a split, or of another file."""
+        data = self.data if other is None else replace(self.data, on_bad=other.on_bad, test=other.test[0])
+        if split != "test":
+            vectors = self._training[split == "val"]
+        elif data.test is None:
+            vectors = make_curve(data, "test")
+        else:
+            size = self.size or self._training[0].values.shape[1]
+            vectors = read_vectors(data.test, size=size, on_bad=data.on_bad)
+        return Examples(
+            vectors,
+            vectors.origin,
+            len(vectors),
+            input=vectors.values.__getitem__,
+            name=lambda i: " ".join(f"{number:.4g}" for number in vectors.values[i]),
+            on_bad=data.on_bad,
+            skipped=vectors.skipped,
+        )
+
+    @cached_property
+    def _training(self) -> tuple[VectorDataset, VectorDataset]:
+        data = self.data
+        if data.train is None:
+            return make_curve(data, "train"), make_curve(data, "val")
+        train = read_vectors(data.train, on_bad=data.on_bad)
+        if data.val is not None:
+            return train, read_vectors(data.val, size=train.values.shape[1], on_bad=data.on_bad)
+        if len(train) < 2:
+            raise UserError(f"{data.train}: has 1 vector, expected at least 2: one is used for validation")
+        kept = len(train) - min(len(train) - 1, max(1, round(len(train) * data.val_share)))
+        return replace(train, values=train.values[:kept]), VectorDataset(train.values[kept:], train.origin)
+
+
+class VectorBatches(BatchesByCount):
+    """Batches of vectors, shuffled in each epoch."""
+
+    def __init__(self, values: NDArray[np.float32], *, size: int, seed: int):
+        super().__init__(rows=size, seed=seed)
+        self.values = values
+
+    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
+        """Return the indices of the examples."""
+        return np.arange(len(self.values))
+
+    def collate(self, epoch: int, indices: Sequence[int]) -> Batch[Tensor, Tensor]:
+        """Return the tensors of these rows."""
+        rows = torch.from_numpy(self.values[list(indices)])
+        return Batch(rows, torch.zeros(len(indices)), tuple(indices))
+
+
+def prepare_vectors(inputs: Sequence[Any], first: int, size: int) -> Prepared:
+    """Return inputs as rows of float32: texts of numbers, or sequences of numbers.
+
+    Raises: UserError naming an input that is not `size` numbers.
+    """
+    prepared = Prepared(len(inputs))
+    for owner, given in enumerate(inputs):
+        try:
+            text = given.decode("utf-8") if isinstance(given, bytes) else given
+            prepared.add(owner, np.asarray(parse_vector(text, size), np.float32))
+        except (ValueError, TypeError) as error:
+            raise UserError(f"input {first + owner}: {error}") from error
+    return prepared
+
+
+def save_size(folder: Path, size: int) -> None:
+    """Write the size of a run's vectors."""
+    content = {"format": "regard-vectors", "version": 1, "size": size}
+    (folder / _FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+
+def read_size(folder: Path) -> int:
+    """Read the file of `save_size`. Raises UserError naming the file."""
+    path = folder / _FILE
+    if not path.exists():
+        raise UserError(f"{path} is missing: the run is not complete")
+    content = read_json(path)
+    size = content.get("size") if isinstance(content, dict) else None
+    if type(size) is not int or not 0 < size <= _MOST_NUMBERS:
+        raise UserError(f"{path}: damaged: it must hold the size of the vectors")
+    return size

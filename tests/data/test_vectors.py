@@ -1,0 +1,123 @@
+"""Vectors of numbers: files of every format, made-up curves, and errors that name file and row."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from regard.data.config import VectorsConfig
+from regard.data.vectors import make_curve, parse_vector, read_vectors
+from regard.errors import UserError
+
+ROWS = np.array([[1.5, -2.0, 3.0], [0.25, 1e3, -4.5]])
+
+
+def test_every_format_gives_the_same_vectors(tmp_path):
+    np.save(tmp_path / "a.npy", ROWS)
+    np.savez(tmp_path / "a.npz", y=ROWS.astype(np.float32), other=np.zeros(3))
+    (tmp_path / "a.csv").write_text("x,y,z\n1.5,-2,3\n\n0.25,1e3,-4.5\n")
+    (tmp_path / "b.csv").write_text("1.5;-2;3\n0.25;1e3;-4.5\n")
+    (tmp_path / "a.tsv").write_text("1.5\t-2\t3\n0.25\t1e3\t-4.5\n")
+    (tmp_path / "a.txt").write_text("1.5 -2  3\n0.25 1e3 -4.5\n")
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"1.5,-2,3\n0.25,1e3,-4.5\n"))
+    for name in ("a.npy", "a.npz", "a.csv", "b.csv", "a.tsv", "a.txt", "a.csv.gz"):
+        vectors = read_vectors(tmp_path / name, size=3)
+        assert vectors.values.dtype == np.float32
+        assert np.array_equal(vectors.values, ROWS.astype(np.float32)), name
+        assert len(vectors) == 2
+        assert vectors.skipped == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("x,y\n1,2\n3,b\n", r"line 3: expected 2 numbers \(at most 1e\+15\), got .*3.*b"),
+        ("1,2\n3\n", r"line 2: expected 2 numbers .*, got"),
+        ("1,nan\n", r"line 1: expected numbers .*, got"),
+        ("1,2\n1e99,3\n", r"line 2: expected 2 numbers"),
+        ("1,5;2,5\n", "line 1: expected numbers|cannot determine whether"),
+        ("x,y\n", "has no usable rows"),
+        ("", "the file is empty"),
+    ],
+)
+def test_bad_text_is_named_by_line(tmp_path, content, message):
+    path = tmp_path / "a.csv"
+    path.write_text(content)
+    with pytest.raises(UserError, match=message) as caught:
+        read_vectors(path)
+    assert str(path) in str(caught.value)
+
+
+def test_bad_rows_are_left_out_on_request(tmp_path):
+    (tmp_path / "a.csv").write_text("1,2\nx,3\n4,5\n")
+    np.save(tmp_path / "a.npy", np.array([[1.0, 2.0], [np.inf, 3.0], [4.0, 5.0]]))
+    for name, where in (("a.csv", "line 2"), ("a.npy", "row 2")):
+        vectors = read_vectors(tmp_path / name, on_bad="skip")
+        assert vectors.values.tolist() == [[1.0, 2.0], [4.0, 5.0]]
+        assert len(vectors.skipped) == 1
+        assert where in vectors.skipped[0]
+    with pytest.raises(UserError, match="row 2: expected finite numbers"):
+        read_vectors(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros(3), r"expected numbers of shape \(rows, numbers\), got float64 of shape \(3,\)"),
+        (np.zeros((3, 2, 1)), r"got float64 of shape \(3, 2, 1\)"),
+        (np.zeros((3, 0)), r"got float64 of shape \(3, 0\)"),
+        (np.array([["a", "b"]]), r"expected numbers of shape .* got <U1"),
+        (np.zeros((0, 2)), "has no usable rows"),
+    ],
+)
+def test_arrays_of_another_shape_or_kind_are_refused(tmp_path, array, message):
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(UserError, match=message):
+        read_vectors(tmp_path / "a.npy")
+
+
+def test_damaged_and_pickled_files_are_refused(tmp_path):
+    np.save(tmp_path / "whole.npy", ROWS)
+    whole = (tmp_path / "whole.npy").read_bytes()
+    (tmp_path / "cut.npy").write_bytes(whole[:-5])
+    (tmp_path / "text.npy").write_text("1,2\n")
+    np.save(tmp_path / "objects.npy", np.array([[object()]]), allow_pickle=True)
+    np.savez(tmp_path / "unnamed.npz", x=ROWS)
+    for name, message in (
+        ("cut.npy", "its header states 2 x 3 of float64, 48 bytes, but the file holds 43"),
+        ("text.npy", "expected a .npy file"),
+        ("objects.npy", "not pickled objects"),
+        ("unnamed.npz", "expected an npz file with the arrays y, but found x"),
+        ("none.npy", "no such file"),
+        ("a.png", r"expected a file of vectors, \.npy, .*, got '\.png'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read_vectors(tmp_path / name)
+    with pytest.raises(UserError, match=r"expected numbers of shape \(rows, 2\), got float64 of shape \(2, 3\)"):
+        read_vectors(tmp_path / "whole.npy", size=2)
+
+
+def test_curves_are_those_of_their_formulas():
+    config = VectorsConfig(deviation=0.0, samples=50, val_share=0.2)
+    ellipse = make_curve(config, "train").values
+    assert ellipse.shape == (50, 2)
+    assert (ellipse[:, 0] / 2) ** 2 + (ellipse[:, 1] / 1.5) ** 2 == pytest.approx(np.ones(50), rel=1e-5)
+    spiral = make_curve(VectorsConfig(deviation=0.0, curve="spiral"), "test").values
+    angle = np.arctan2(spiral[:, 1], spiral[:, 0]) % (2 * np.pi)
+    assert np.hypot(*spiral.T) == pytest.approx(angle / np.pi, abs=1e-5)
+    val, test = make_curve(config, "val").values, make_curve(config, "test").values
+    assert len(val) == len(test) == 10
+    assert not np.isin(val, test).any()
+    noisy = make_curve(VectorsConfig(deviation=0.05), "train").values
+    assert 0.03 < np.abs(np.hypot(noisy[:, 0] / 2, noisy[:, 1] / 1.5) - 1).std() * 1.75 < 0.07
+
+
+@pytest.mark.parametrize("given", ["1, 2", "1;2", " 1\t2 ", [1, 2.0], (1.0, 2), np.array([1, 2]), np.float32([1, 2])])
+def test_inputs_are_texts_or_sequences(given):
+    assert parse_vector(given, 2) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("given", ["1", "1, 2, 3", "a, b", "", [True, 2], [float("nan"), 1], "1_0, 2"])
+def test_other_inputs_are_refused(given):
+    with pytest.raises(ValueError, match="expected 2 numbers"):
+        parse_vector(given, 2)

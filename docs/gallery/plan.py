@@ -120,6 +120,12 @@ PAGES = {
         view=View(name="image", kind="cross", layer=1, head=2, query=0),
         about="Cross-attention of the object queries of a detector to the image.",
     ),
+    "caption": GalleryPage(
+        inputs=(18, 2, 33, 25),
+        kinds=("cross",),
+        view=View(name="image", kind="cross", layer=2, query=6),
+        about="Cross-attention from each word of a caption to the image.",
+    ),
     "events": GalleryPage(
         inputs=(0, 1, 21),
         kinds=("decoder self", "cross"),

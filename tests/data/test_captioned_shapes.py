@@ -28,7 +28,8 @@ def is_true(sentence: str, pixels: np.ndarray) -> bool:
         x, y = places[0]
         column = "left" if x < 1 / 3 else "right" if x > 2 / 3 else ""
         row = "top" if y < 1 / 3 else "bottom" if y > 2 / 3 else ""
-        return f"in the {' '.join(filter(None, (row, column))) or 'middle'}" in sentence
+        name = f"in the {row} {column}" if row and column else f"at the {row}" if row else f"on the {column}"
+        return (name if row or column else "in the middle") in sentence
     if len(places) == 3:
         xs = [x for x, _ in places]
         return xs == sorted(xs, reverse=sentence.endswith("right to left"))

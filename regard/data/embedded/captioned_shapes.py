@@ -104,7 +104,7 @@ def describe(shapes: list[_Shape], width: int, height: int) -> list[str]:
     if len(shapes) == 1:
         name = count_phrase(1, shapes[0][0])
         place = _region(_center(shapes[0][1]), width, height)
-        return [f"{name} in the {place}", f"in the {place} is {name}"]
+        return [f"{name} {place}", f"{place} is {name}"]
     if len(shapes) == _MOST:
         ordered = [count_phrase(1, name) for name, _ in sorted(shapes, key=lambda shape: _center(shape[1])[0])]
         return [
@@ -126,10 +126,12 @@ def _center(place: tuple[int, int, int]) -> tuple[float, float]:
 
 
 def _region(center: tuple[float, float], width: int, height: int) -> str:
-    """Return the ninth of the canvas that a point is in: top left, top, ... middle ... bottom right."""
+    """Return the ninth of the canvas that a point is in: in the top left, at the top, ... in the bottom right."""
     x, y = center
-    names = _ROWS[min(2, int(3 * y / height))], _COLUMNS[min(2, int(3 * x / width))]
-    return " ".join(filter(None, names)) or "middle"
+    row, column = _ROWS[min(2, int(3 * y / height))], _COLUMNS[min(2, int(3 * x / width))]
+    if row and column:
+        return f"in the {row} {column}"
+    return f"at the {row}" if row else f"on the {column}" if column else "in the middle"
 
 
 def _is_clear(places: list[tuple[int, int, int]], width: int, height: int) -> bool:

@@ -42,13 +42,13 @@ class CaptionRunConfig:
     """Images per batch, each with one of its captions."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
-            steps=800,
+            steps=1200,
             lr=1.5e-3,
             warmup=100,
             schedule="cosine",
             label_smoothing=0.0,
             precision="auto",
-            validate_every=200,
+            validate_every=300,
             average=0,
             patience=0,
         )

@@ -305,6 +305,7 @@ def test_config_has_every_field():
         "layers", "decoder_layers", "width", "heads", "head_dim", "head_key_dim", "head_value_dim", "key_heads",
         "output_projection", "feedforward", "activation", "gated", "norm", "norm_order", "norm_eps", "bias",
         "positions", "score", "score_hidden", "soft_cap", "window", "inducing_points", "kernel",
+        "choice", "beta", "alpha", "top_k", "hard",
     }  # fmt: skip
 
 

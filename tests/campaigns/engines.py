@@ -134,13 +134,15 @@ def _core(draw: random.Random) -> TransformerConfig:
     options |= {name: value for name, (share, value) in optional.items() if draw.random() < share and not is_eager}
     if isinstance(options["positions"], RotaryConfig):  # the rotated numbers must fit into a head
         options["head_dim"] = 2 * draw.randint(1, 16)
+    if options["norm_order"] == "none":
+        options = {name: value for name, value in options.items() if name not in ("norm", "norm_eps")}
     return TransformerConfig(**options)
 
 
 def _positions(draw: random.Random, name: str, *, score: str) -> PositionsConfig:
     if name == "learned":
         return LearnedConfig(max_length=draw.choice([4, 10, 30, 60, 200]))
-    if name == "rotary" and score != "additive":
+    if name == "rotary" and score in ("scaled-dot", "dot", "cosine"):
         scaling = draw.choice(["none", "linear", "llama3"])
         options = {"dim": draw.choice([None, None, 2]), "interleaved": draw.random() < 0.5, "scaling": scaling}
         return RotaryConfig(**options, base=draw.choice([10.0, 10_000.0]), original_max_length=16)
@@ -180,7 +182,7 @@ class BannedTokens(torch.nn.Module):
 
     def __init__(self, model: Any):
         super().__init__()
-        self.model, self.reads, self.writes = model, model.reads, model.writes
+        self.model, self.reads, self.core, self.writes = model, model.reads, model.core, model.writes
 
     def start(self, source: Padded) -> Any:
         """Start the model."""

@@ -186,7 +186,7 @@ def test_a_sliding_context_is_the_last_states_of_a_self_attentive_core(name):
 
 
 def test_cores_that_cannot_drop_keys_and_values_are_refused_with_the_reason():
-    for name, reason in {"learned": "Learned positions are added", "gru": "no keys and values"}.items():
+    for name, reason in {"learned": "its positions are added", "gru": "no keys and values"}.items():
         model = perturbed(CORES[name])
         _, state = model.step(torch.tensor([1]), model.start())
         with pytest.raises(ValueError, match=reason):

@@ -72,7 +72,8 @@ class CTranslate2Engine(Engine):
     @property
     def limits(self) -> Limits:
         """Inputs that the model accepts."""
-        return replace(limits_of(self._conversion.form), slide_refusal=_SLIDE_REFUSAL)
+        limits = limits_of(self._conversion.form)
+        return replace(limits, slide_refusal=limits.slide_refusal or _SLIDE_REFUSAL)
 
     def _search(
         self,

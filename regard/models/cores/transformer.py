@@ -178,7 +178,7 @@ class Transformer(Core):
         """Reason why keys and values cannot be dropped: positions that are added to the items."""
         if not self.positions.adds:
             return None
-        return f"{type(self.positions).__name__} positions are added to the items, and would run beyond the context"
+        return "its positions are added to the items, and would run beyond the context"
 
     def slide(self, state: TransformerState, window: int) -> TransformerState:
         """Return the state with the keys and values of the last `window` targets only: that of a core with this window.

@@ -1,0 +1,61 @@
+"""`regard look --walk` and the views of a read's numbers: from the run, and from a saved capture without it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.cli.main import main
+from regard.look.capture import Capture
+from tests.look.pictures import check_picture
+from tests.recipes.toy import toy_arguments
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("look")
+    assert main(["train", *toy_arguments(folder, core="transformer", steps=2)]) == 0
+    return folder
+
+
+def test_a_saved_capture_draws_the_numbers_of_the_run(folder, capsys):
+    run, saved, page = str(folder / "run"), folder / "x.safetensors", folder / "x.html"
+    assert main(["look", run, "ada sees bob", "--walk", "--out", str(saved)]) == 0
+    attention_map = Capture.open(saved)[0].find("cross")[0]
+    vectors = attention_map.vectors()
+    assert torch.allclose(attention_map.weights @ vectors.values, vectors.outputs, atol=1e-5)
+    assert vectors.source is not None
+    for view, options in (("walk", ["--query", "1", "--head", "2"]), ("multihead", []), ("links", [])):
+        out = folder / f"{view}.svg"
+        assert main(["look", str(saved), "--view", view, *options, "--out", str(out)]) == 0
+        check_picture(out)
+    assert main(["look", str(saved), "--out", str(page)]) == 0
+    assert '"walk": {"tensors"' in page.read_text(encoding="utf-8")
+    plain = folder / "plain.safetensors"
+    assert main(["look", run, "ada sees bob", "--out", str(plain)]) == 0
+    assert Capture.open(plain)[0].maps[0].vectors is None
+    # The run itself needs no --walk for these figures; a capture without the numbers says how to get them.
+    assert main(["look", run, "ada sees bob", "--view", "walk", "--out", str(folder / "run.svg")]) == 0
+    capsys.readouterr()
+    assert main(["look", str(plain), "--view", "walk", "--out", str(folder / "no.svg")]) == 2
+    assert "record them with `regard look RUN INPUT --walk" in capsys.readouterr().err
+    assert not (folder / "no.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--walk", "--out", "a.png"], "--walk has no effect on this figure: choose --view walk or multihead"),
+        (["--view", "alignment", "--head", "1", "--out", "a.png"], "`head` selects one of the views links, walk"),
+    ],
+)
+def test_options_without_an_effect_are_refused(words, message, folder, tmp_path, capsys):
+    *words, out = words
+    assert main(["look", str(folder / "run"), "ada sees bob", *words, str(tmp_path / out)]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_capture_cannot_record_more(tmp_path, capsys):
+    assert main(["look", str(tmp_path / "x.safetensors"), "--walk", "--out", str(tmp_path / "a.html")]) == 2
+    assert "--test, --gradients and --walk need the run" in capsys.readouterr().err

@@ -24,6 +24,7 @@ COMMANDS = {
     "look": "show the attention weights of a trained model",
     "bench": "measure training and inference speed on this machine, with a profile",
     "recipes": "list the recipes",
+    "presets": "list models of papers that `train --preset` builds",
     "new": "write a recipe of your own to start from",
 }
 """Summary of each command; its module is regard.cli.COMMAND."""

@@ -13,6 +13,7 @@ from regard.cli.report import score_table
 from regard.errors import UserError
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import Run
+from regard.recipes.presets import apply_preset
 from regard.recipes.registry import NAMES, RECIPES, get_entry
 from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
@@ -39,6 +40,8 @@ class TrainOptions:
     """Random seed of the initialization, the data order and dropout; the same seed gives the same run."""
     threads: Threads | None = None
     """Number of CPU threads; torch's default if not given."""
+    preset: str | None = None
+    """Model of a paper by name, with its sizes; `regard presets` lists them. --config and other options override it."""
     config: Path | None = None
     """YAML file with settings of the recipe, nested by name; options on the command line override it."""
     print_config: bool = False
@@ -55,7 +58,9 @@ def run(argv: list[str]) -> int:
     recipe, *rest = argv
     chosen = get_entry(recipe)
     config = chosen.config()
-    file = peek_option(rest, "config")
+    preset, file = peek_option(rest, "preset"), peek_option(rest, "config")
+    if preset is not None:
+        config = apply_preset(preset, recipe, config)
     if file is not None:
         settings = importlib.import_module("regard.settings.yaml_file").read_settings(Path(file))
         config = apply_changes(config, settings.settings, called=settings.describe)

@@ -208,8 +208,8 @@ class TransformerConfig(ChoiceConfig):
     norm: Literal["layer", "rms"] = "layer"
     """LayerNorm, or RMSNorm, which only divides by the root of the mean square. (zhang2019)"""
     norm_order: Literal["pre", "post", "none"] = "pre"
-    """post: norm(x + f(x)), as in the paper; pre: x + f(norm(x)), which allows higher learning rates and trains where
-    post fails to learn to use the source; none: f(x), without residual connections and norms."""
+    """post: norm(x + f(x)), as in the paper; pre: x + f(norm(x)), with one more norm after the last block; none: f(x),
+    without residual connections and norms."""
     norm_eps: Annotated[float, Range(1e-12, 1)] = 1e-5
     """Number added to the variance, or the mean square, in norms."""
     bias: bool = True
@@ -310,7 +310,9 @@ class RecurrentConfig(ChoiceConfig):
     width: Width = 128
     """Size of the embeddings and of the input of the output layer."""
     hidden: Width = 256
-    """Size of the decoder's state, and of the encoder's (both directions together)."""
+    """Size of the decoder's state, and of the encoder's (both directions together) unless encoder_hidden is given."""
+    encoder_hidden: Width | None = None
+    """Size of the encoder's state, both directions together; hidden if not given."""
     attention: StateScoreName = "additive"
     """Attention score of the encoder's states (location: by position alone); none: the decoder only starts from the
     encoder's final state."""
@@ -327,13 +329,16 @@ class RecurrentConfig(ChoiceConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_kernel(self.kernel)
-        if self.hidden % self.directions:
-            raise ValueError(f"hidden must be divisible by directions={self.directions}, got {self.hidden}")
-        _check_value_map(self.attention, self.value_map)
+        _check_states(self)
         if self.attention == "none" and self.has_choice:
             raise ValueError(
                 f"choice must be soft, without options, with attention=none, which reads nothing, got {self.choice}"
             )
+
+    @property
+    def encoder_size(self) -> int:
+        """Size of the encoder's states, both directions together."""
+        return self.hidden if self.encoder_hidden is None else self.encoder_hidden
 
 
 @settings
@@ -356,7 +361,9 @@ class SelfAttentiveConfig(ChoiceConfig):
     width: Width = 128
     """Size of the embeddings and of the input of the output layer."""
     hidden: Width = 256
-    """Size of the decoder's state, and of the encoder's (both directions together)."""
+    """Size of the decoder's state, and of the encoder's (both directions together) unless encoder_hidden is given."""
+    encoder_hidden: Width | None = None
+    """Size of the encoder's state, both directions together; hidden if not given."""
     self_attention: Literal["additive", "concat", "general", "dot", "scaled-dot"] = "additive"
     """Score of a past state h for a query q: additive: v . tanh(W_k h + W_q q), as in the paper; concat:
     v . tanh(W [h; q]); general: (W_k h) . (W_q q); scaled-dot: that divided by the root of the size; dot: h . q."""
@@ -381,9 +388,7 @@ class SelfAttentiveConfig(ChoiceConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_kernel(self.kernel)
-        if self.hidden % self.directions:
-            raise ValueError(f"hidden must be divisible by directions={self.directions}, got {self.hidden}")
-        _check_value_map(self.attention, self.value_map)
+        _check_states(self)
         if self.cell != "lstm" and self.form != "paper":
             raise ValueError(f"form must be paper for cell {self.cell}, got {self.form}")
         if self.self_attention == "dot" and self.self_attention_hidden != 128:
@@ -392,10 +397,26 @@ class SelfAttentiveConfig(ChoiceConfig):
                 f"{self.self_attention_hidden}; general maps them"
             )
 
+    @property
+    def encoder_size(self) -> int:
+        """Size of the encoder's states, both directions together."""
+        return self.hidden if self.encoder_hidden is None else self.encoder_hidden
 
-def _check_value_map(attention: str, value_map: int | None) -> None:
-    if attention == "none" and value_map is not None:
-        raise ValueError(f"value_map must not be given with attention none, which reads no values, got {value_map}")
+
+def _check_states(config: "RecurrentConfig | SelfAttentiveConfig") -> None:
+    """Raise ValueError unless the sizes of states fit the directions and the attention."""
+    name = "hidden" if config.encoder_hidden is None else "encoder_hidden"
+    if config.encoder_size % config.directions:
+        raise ValueError(f"{name} must be divisible by directions={config.directions}, got {config.encoder_size}")
+    if config.attention in MAPLESS_SCORES and config.encoder_size != config.hidden:
+        raise ValueError(
+            f"encoder_hidden must be hidden={config.hidden} with attention {config.attention}, got "
+            f"{config.encoder_size}; general, additive and concat compare states of unequal sizes"
+        )
+    if config.attention == "none" and config.value_map is not None:
+        raise ValueError(
+            f"value_map must not be given with attention none, which reads no values, got {config.value_map}"
+        )
 
 
 CoreConfig = TransformerConfig | RecurrentConfig | SelfAttentiveConfig
@@ -675,8 +696,3 @@ class AutoencoderConfig:
             )
         if self.regularizer.name == "contractive" and self.kind != "dense":
             raise ValueError(f"regularizer must be none, l1, l2 or kl with kind={self.kind}, got contractive")
-
-
-def paper_base() -> TransformerConfig:
-    """Return the base model of vaswani2017, table 3: six blocks in encoder and decoder, width 512, eight heads."""
-    return TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm_order="post")

@@ -102,6 +102,12 @@ CONFIGS |= {
         ("topk", "rnn", "cosine", {"top_k": 2}),
     )
 }
+CONFIGS |= {
+    f"recurrent-{cell}-sizes-{directions}": RecurrentConfig(
+        **RECURRENT, cell=cell, encoder_hidden=6, directions=directions, layers=2, decoder_layers=1
+    )
+    for cell, directions in (("lstm", 1), ("gru", 2))
+}
 OWN = {"self_attention_hidden": 5}
 CONFIGS |= {
     f"self-attentive-{cell}-{score}-{recency}-{layers}x{directions}": SelfAttentiveConfig(
@@ -123,6 +129,7 @@ CONFIGS |= {
     )
     for cell, score in (("gru", "additive"), ("rnn", "concat"), ("lstm", "concat"), ("gru", "general"), ("rnn", "dot"))
 }
+CONFIGS["self-attentive-sizes"] = SelfAttentiveConfig(**RECURRENT, **OWN, encoder_hidden=8, attention="general")
 CONFIGS |= {
     "self-attentive-released": SelfAttentiveConfig(**RECURRENT, **OWN, form="released", kernel="reference"),
     "self-attentive-no-source": SelfAttentiveConfig(**RECURRENT, **OWN, attention="none", layers=2, decoder_layers=3),

@@ -52,9 +52,9 @@ def runs(monkeypatch) -> list[int]:
 
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("learns", [True, False])
-@pytest.mark.parametrize("value_map", [None, 6])
-def test_compiled_run_equals_steps(directions, learns, value_map, runs):
-    core, source, targets = make_core(directions=directions, value_map=value_map), make_source(), make_targets()
+@pytest.mark.parametrize("sizes", [{}, {"value_map": 6}, {"encoder_hidden": 14}, {"value_map": 6, "encoder_hidden": 4}])
+def test_compiled_run_equals_steps(directions, learns, sizes, runs):
+    core, source, targets = make_core(directions=directions, **sizes), make_source(), make_targets()
     with torch.set_grad_enabled(learns):
         outputs, state = core(targets, core.start(source)), core.start(source)
         for j in range(STEPS):

@@ -5,6 +5,7 @@ from typing import get_args
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from regard.attention.biases import Alibi, RelativeBias
 from regard.attention.masks import Padded
@@ -16,7 +17,6 @@ from regard.models.config import (
     RelativeConfig,
     RotaryConfig,
     TransformerConfig,
-    paper_base,
 )
 from regard.models.cores.transformer import Transformer
 from regard.settings.tree import to_plain
@@ -206,9 +206,35 @@ def test_soft_cap_bounds_every_score():
         assert 0.2 < scores.abs().max() <= 0.25
 
 
-def test_paper_base_has_the_papers_sizes():
-    config = paper_base()
-    assert (config.layers, config.width, config.heads, config.feedforward) == (6, 512, 8, 2048)
+def test_branches_of_post_norm_begin_small_in_each_stack():
+    sizes = {"layers": 2, "decoder_layers": 3, "width": 16, "heads": 4, "feedforward": 24}
+    torch.manual_seed(3)
+    pre = Transformer(**sizes, norm_order="pre")
+    torch.manual_seed(3)
+    post = Transformer(**sizes, norm_order="post")
+    others = dict(post.named_parameters())
+    for name, weight in pre.named_parameters():
+        is_last = name.endswith(("attention.output.weight", "cross.output.weight", "contract.weight"))
+        number = {"encoder": 4, "decoder": 9}.get(name.split(".")[0], 1) if is_last else 1
+        if name in others:  # pre has one more norm
+            close(others[name], weight / number**0.5)
+
+
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+def test_deep_stacks_keep_the_items_apart(norm_order):
+    """The gradient of the targets' items hardly falls from 1 + 1 to 12 + 12 blocks; post: neither do they get alike."""
+    norms, likeness = [], []
+    for layers in (1, 12):
+        core = Transformer(layers=layers, width=32, heads=4, feedforward=64, norm_order=norm_order)
+        targets = torch.randn(3, 6, 32, requires_grad=True)
+        hidden = core(targets, core.start(Padded(torch.randn(3, 7, 32), torch.tensor([7, 7, 7]))))
+        (hidden * torch.randn_like(hidden)).sum().backward()
+        assert targets.grad is not None
+        norms.append(float(targets.grad.norm()))
+        likeness.append(functional.cosine_similarity(hidden[:, 1:], hidden[:, :-1], dim=-1).mean().item())
+    assert norms[1] > norms[0] / 3
+    if norm_order == "post":
+        assert likeness[1] < likeness[0] + 0.2
 
 
 def test_config_rejects_sizes_below_one():

@@ -48,7 +48,7 @@ class Recurrent(RecurrentDecoderCore):
         if encodes:
             encoder = RecurrentEncoder(
                 config.width,
-                config.hidden,
+                config.encoder_size,
                 cell=config.cell,
                 layers=config.layers,
                 directions=config.directions,

@@ -105,28 +105,31 @@ class RecurrentDecoderCore(Core, ABC):
             raise ValueError("`score` must be None with attention='none', got one")
         if score is not None and not (decodes and encoder is not None):
             raise ValueError("`score` must be None for a core without an encoder or a decoder, got one")
-        if config.value_map is not None and not (decodes and encoder is not None):
-            raise ValueError(
-                f"value_map must be None for a core without an encoder or a decoder, got {config.value_map}"
-            )
+        for name in ("value_map", "encoder_hidden"):
+            if getattr(config, name) is not None and not (decodes and encoder is not None):
+                raise ValueError(
+                    f"{name} must be None for a core without an encoder or a decoder, got {getattr(config, name)}"
+                )
         encodes, width, hidden = encoder is not None, config.width, config.hidden
         check_reads(config, encodes=encodes, decodes=decodes)
-        super().__init__(width, memory_dim=hidden, encodes=encodes, decodes=decodes, in_order=in_order)
+        source = config.encoder_size
+        super().__init__(width, memory_dim=source, encodes=encodes, decodes=decodes, in_order=in_order)
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
         num_decoder = num_decoder if decodes else 0
         self.encoder = nn.Identity() if encoder is None else encoder
-        # With one direction, the final state of the encoder is the initial state of the decoder.
-        num_bridges = num_decoder if config.directions == 2 and encodes and in_order else 0
+        # With one direction and one size, the final state of the encoder is the initial state of the decoder.
+        is_bridged = config.directions == 2 or source != hidden
+        num_bridges = num_decoder if is_bridged and encodes and in_order else 0
         parts = CELLS[config.cell].parts
-        self.bridges = nn.ModuleList(Bridge(hidden, parts=parts) for _ in range(num_bridges))
+        self.bridges = nn.ModuleList(Bridge(source, hidden, parts=parts) for _ in range(num_bridges))
         if score is None and config.attention != "none" and decodes and encodes:
-            sizes = ScoreSizes(hidden, hidden, config.attention_hidden, max_keys=config.max_positions)
+            sizes = ScoreSizes(hidden, source, config.attention_hidden, max_keys=config.max_positions)
             score = create_score("attention", config.attention, STATE_SCORES, sizes)
         role = Role("recurrent", queries="output" if in_order else "queries")
         settings = {"kernel": config.kernel, "role": role}
         self.read = None if score is None else Read(score, choose=create_choice(config, score), **settings)
-        self.value_map = None if config.value_map is None else _linear(hidden, config.value_map, bias=False)
-        self.context_dim = 0 if score is None else hidden if config.value_map is None else config.value_map
+        self.value_map = None if config.value_map is None else _linear(source, config.value_map, bias=False)
+        self.context_dim = 0 if score is None else source if config.value_map is None else config.value_map
         context_dim = self.context_dim
         self.cells = nn.ModuleList(
             cell(layer + 1, *((hidden, 0) if layer else (width, context_dim))) for layer in range(num_decoder)
@@ -273,9 +276,9 @@ class RecurrentDecoderCore(Core, ABC):
 class Bridge(nn.Module):
     """Initial state of a decoder layer from the final one of an encoder layer: tanh(W s + b), W' cell + b' (lstm)."""
 
-    def __init__(self, hidden: int, *, parts: int):
+    def __init__(self, source: int, hidden: int, *, parts: int):
         super().__init__()
-        self.projections = nn.ModuleList(_linear(hidden, hidden) for _ in range(parts))
+        self.projections = nn.ModuleList(_linear(source, hidden) for _ in range(parts))
 
     def forward(self, final: CellState) -> CellState:
         """Return the initial state."""

@@ -55,13 +55,13 @@ class SelfAttentive(RecurrentDecoderCore):
             return _cell(config, input_dim, config.hidden, Role("chain", layer, queries=past, keys=past), context_dim)
 
         def encoder_cell(input_dim: int, role: Role) -> SelfAttentiveCell:
-            return _cell(config, input_dim, config.hidden // directions, role)
+            return _cell(config, input_dim, config.encoder_size // directions, role)
 
         encoder = None
         if encodes:
             encoder = SelfAttentiveEncoder(
                 config.width,
-                config.hidden,
+                config.encoder_size,
                 cell=encoder_cell,
                 layers=config.layers,
                 directions=directions,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, cast
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -115,6 +116,9 @@ class Transformer(Core):
         self.encoder_norm = blocks.norm(config.width) if pre and encodes else nn.Identity()
         self.decoder_norm = blocks.norm(config.width) if pre and decodes else nn.Identity()
         self.apply(_initialize)
+        if config.norm_order == "post":
+            _scale_branches(self.encoder)
+            _scale_branches(self.decoder)
 
     def blocks(self) -> list[nn.Module]:
         """Return the encoder blocks and the feed-forward networks of the decoder (`start` uses its attention)."""
@@ -327,3 +331,19 @@ def _initialize(module: nn.Module) -> None:
         nn.init.xavier_uniform_(module.weight)
         if module.bias is not None:
             nn.init.zeros_(module.bias)
+
+
+@torch.no_grad()
+def _scale_branches(stack: nn.Module) -> None:
+    """Divide the last layer of each of the n residual branches of a stack by sqrt(n). (radford2019, section 2.3)
+
+    norm(x + f(x)) divides x by the root of the variance of the sum. Branches as large as x leave 2^(-n/2) of each item
+    after n norms, and as much of its gradient: all positions become alike (dong2021), and the decoder first has to
+    unlearn that. These branches leave (1 + 1/n)^(-n/2) > 0.6, whatever n.
+    """
+    num_branches = sum(isinstance(part, Residual) for part in stack.modules())
+    for part in stack.modules():
+        last = part.output if isinstance(part, MultiHead) else None
+        last = part.contract if isinstance(part, FeedForward | GatedFeedForward) else last
+        if isinstance(last, Linear):
+            last.weight /= num_branches**0.5

@@ -49,7 +49,7 @@ BAD = {
     "train xyzzy": "unknown recipe 'xyzzy'; the recipes are dates, translate",
     "train dates extra": "'extra' is one argument too many",
     "train dates --model.core.layrs 2": "did you mean --model.core.layers?",
-    "train dates --model.core.norm-order psot": "--model.core.norm-order must be pre or post.*did you mean post?",
+    "train dates --model.core.norm-order psot": "--model.core.norm-order must be pre, post or none.*did you mean post?",
     "train dates --seed -1": "--seed must be from 0 to .*, got -1",
     "train dates --threads 0": "--threads must be from 1 to 1,024, got 0",
     "train dates --config nowhere.yaml": "nowhere.yaml: no such file",
@@ -311,7 +311,7 @@ def test_damaged_capture_and_options_that_need_the_run_are_named(
         (str(bad),): "bad.safetensors is damaged or not a capture",
         ("nowhere.safetensors",): "nowhere.safetensors: no such file",
         (str(bad), "text"): "'text' is one argument too many",
-        (str(bad), "--gradients"): "--test and --gradients need the run",
+        (str(bad), "--gradients"): "--test, --gradients and --walk need the run",
     }.items():
         assert main(["look", *words]) == 2
         assert message in capsys.readouterr().err

@@ -1,7 +1,17 @@
-"""Errors in what the user gave, and suggestions for their messages."""
+"""Errors in what the user gave, suggestions for their messages, and the exit codes of the command line."""
 
 import difflib
 from collections.abc import Iterable
+
+DONE = 0
+UNUSABLE = 2
+"""Invalid option, input or file; one line on stderr says why."""
+DEFECT = 70
+"""Unexpected error, a defect of regard: REGARD_TRACEBACK=1 shows the traceback. EX_SOFTWARE of sysexits."""
+INTERRUPTED = 130
+"""Stopped by Ctrl-C or SIGTERM."""
+BROKEN_PIPE = 141
+"""The reader of the output has closed it."""
 
 
 class UserError(ValueError):

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 from regard.bench.report import format_report, profiles
-from regard.cli.exits import DONE
 from regard.cli.inputs import is_file, is_single_input, read_lines
 from regard.cli.notices import print_notice
 from regard.cli.runs import UseOptions, read_run_argument
-from regard.errors import UserError
+from regard.errors import DONE, UserError
 from regard.look.figures.output import check_path
 from regard.recipes.base.run import Run
 from regard.settings.declare import settings

@@ -3,9 +3,9 @@
 import json
 from dataclasses import fields
 
-from regard.cli.exits import DONE
 from regard.cli.report import score_table
 from regard.cli.runs import DecodingOptions, load_trained, read_run_argument
+from regard.errors import DONE
 from regard.recipes.base.config import Evaluation, defaults_of_run
 from regard.recipes.registry import get_entry
 from regard.settings.declare import settings

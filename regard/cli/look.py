@@ -17,11 +17,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from regard.cli.exits import DONE
 from regard.cli.inputs import decode_argument, is_file, is_single_input, read_lines
 from regard.cli.notices import print_notice
 from regard.cli.runs import UseOptions, load_trained, read_run_argument
-from regard.errors import UserError
+from regard.errors import DONE, UserError
 from regard.look.figures.output import SUFFIXES, check_path
 from regard.recipes.base.run import Run
 from regard.settings.declare import settings

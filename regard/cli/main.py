@@ -11,8 +11,7 @@ import warnings
 from collections.abc import Sequence
 
 from regard import __version__
-from regard.cli.exits import BROKEN_PIPE, DEFECT, DONE, INTERRUPTED, UNUSABLE
-from regard.errors import UserError, is_out_of_memory
+from regard.errors import BROKEN_PIPE, DEFECT, DONE, INTERRUPTED, UNUSABLE, UserError, is_out_of_memory
 from regard.settings.help import two_columns
 from regard.settings.values import suggest
 from regard.system.terminal import one_line, usable_streams

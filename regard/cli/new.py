@@ -3,8 +3,7 @@
 import keyword
 from pathlib import Path
 
-from regard.cli.exits import DONE
-from regard.errors import UserError
+from regard.errors import DONE, UserError
 from regard.recipes.registry import RECIPES
 from regard.settings.help import page
 from regard.settings.options import NoSettings, parse, wants_help

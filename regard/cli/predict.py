@@ -17,10 +17,9 @@ from io import BufferedIOBase
 from itertools import chain
 from typing import Any, cast
 
-from regard.cli.exits import DONE
 from regard.cli.inputs import decode_argument, is_file, is_single_input, read_lines, read_stream_lines
 from regard.cli.runs import DecodingOptions, load_trained, read_run_argument
-from regard.errors import UserError
+from regard.errors import DONE, UserError
 from regard.recipes.base.config import NoOptions, defaults_of_run
 from regard.recipes.base.run import Run
 from regard.recipes.registry import RECIPES, get_entry

@@ -1,6 +1,6 @@
 """`regard presets`: list the models of papers that `regard train RECIPE --preset NAME` builds."""
 
-from regard.cli.exits import DONE
+from regard.errors import DONE
 from regard.recipes.presets import PRESETS
 from regard.settings.help import page, two_columns
 from regard.settings.options import NoSettings, parse, wants_help

@@ -1,6 +1,6 @@
 """`regard recipes`: list the recipes."""
 
-from regard.cli.exits import DONE
+from regard.errors import DONE
 from regard.recipes.registry import RECIPES
 from regard.settings.help import page, two_columns
 from regard.settings.options import NoSettings, parse, wants_help

@@ -7,10 +7,9 @@ from typing import Any
 
 import yaml
 
-from regard.cli.exits import DONE, INTERRUPTED
 from regard.cli.notices import announce_compiling, print_notice
 from regard.cli.report import score_table
-from regard.errors import UserError
+from regard.errors import DONE, INTERRUPTED, UserError
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import Run
 from regard.recipes.presets import apply_preset

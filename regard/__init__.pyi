@@ -69,6 +69,7 @@ from regard.models.cores.self_attentive import SelfAttentive as SelfAttentive
 from regard.models.cores.transformer import Transformer as Transformer
 from regard.models.model import Model as Model
 from regard.models.readers.images import ImageReader as ImageReader
+from regard.models.readers.points import PointReader as PointReader
 from regard.models.readers.reader import Reader as Reader
 from regard.models.readers.series import SeriesReader as SeriesReader
 from regard.models.readers.sound import FrameReader as FrameReader

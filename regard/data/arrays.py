@@ -26,7 +26,11 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     Raises:  UserError naming the file and the array that is missing, damaged, encrypted, pickled or of another size
              than its header states, or if all arrays together exceed `file_limit()`.
     """
-    content = read_bytes(path)
+    return parse_arrays(read_bytes(path), str(path), names)
+
+
+def parse_arrays(content: bytes, path: str, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Return arrays by name from the content of an npz file of this name. Raises UserError as `read_arrays`."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = [_member(archive, name, names, path) for name in names]
@@ -52,7 +56,7 @@ def read_array(path: Path) -> NDArray[Any]:
         raise UserError(f"{path}: expected a .npy file ({type(error).__name__}: {str(error)[:200]}).") from error
 
 
-def _member(archive: zipfile.ZipFile, name: str, names: Sequence[str], path: Path) -> zipfile.ZipInfo:
+def _member(archive: zipfile.ZipFile, name: str, names: Sequence[str], path: str) -> zipfile.ZipInfo:
     matches = [member for member in archive.infolist() if member.filename == f"{name}.npy"]
     if len(matches) != 1:
         available = ", ".join(sorted({member.filename.removesuffix(".npy")[:40] for member in archive.infolist()})[:10])
@@ -68,7 +72,7 @@ def _member(archive: zipfile.ZipFile, name: str, names: Sequence[str], path: Pat
     return member
 
 
-def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> NDArray[Any]:
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str) -> NDArray[Any]:
     where = f"{path}, array {member.filename.removesuffix('.npy')}"
     try:
         with archive.open(member) as file:

@@ -504,6 +504,52 @@ class EventsConfig:
 
 
 @settings
+class PointsConfig:
+    """Data sets of point clouds with boxes in three dimensions for training, validation and test.
+
+    Each of `train`, `val`, `test` is a table of boxes with a header, parallel to the axes, in meters:
+
+        boxes.csv          file,x,y,z,dx,dy,dz,label: the file of a cloud, center and sizes of a box; z points upward;
+                           a line with only a file: a cloud without boxes
+        boxes.tsv          the same, separated by tabs
+        boxes.jsonl        the same as objects: {"file": "a.ply", "x": 1, ..., "dz": 0.7, "label": "table"}
+
+    The clouds are beside it, as .npz, .csv, .ply or .pcd (the last two need the extra `points`).
+    """
+
+    train: str | None = None
+    """Training boxes: FILE.csv, FILE.tsv or FILE.jsonl. Synthetic rooms if not given."""
+
+    val: str | None = None
+    """Validation boxes. A fraction of the training clouds if not given."""
+
+    test: str | None = None
+    """Test boxes."""
+
+    val_share: FractionWithin = 0.1
+    """Fraction of the training clouds, the last ones, that is used for validation if `val` is not given."""
+
+    features: tuple[str, ...] = ()
+    """Numbers of each point besides x, y and z, such as intensity: names of columns, properties, fields or arrays."""
+
+    points: Annotated[int, Range(16, 100_000)] = 2048
+    """Maximum number of points of a cloud; in larger ones, the points in each cell of a grid are replaced by their
+    mean."""
+
+    on_bad: OnBad = "error"
+    """Handling of missing or damaged clouds, and of boxes without size or away from their cloud: error stops; skip
+    leaves them out and counts them."""
+
+    def __post_init__(self) -> None:
+        names = [name.lower() for name in (*"xyz", *self.features)]
+        double = next((name for name in names if not name or names.count(name) > 1), None)
+        if double is not None:
+            raise UserError(f"`features` must be different names other than x, y and z, got {double!r}.")
+        if self.train is None and self.features:
+            raise UserError(f"`features` must be empty for synthetic rooms, got {', '.join(self.features)}.")
+
+
+@settings
 class TaggedConfig:
     """Files of sentences with a tag for each token, for training, validation and test.
 

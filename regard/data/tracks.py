@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention.masks import Padded
-from regard.data.batches import Batch, BatchesByCount
+from regard.data.batches import Batch, BatchesByCount, generator
 from regard.data.config import TracksConfig
 from regard.data.track_files import Frames, read_frames, sort_ids
 from regard.errors import UserError
@@ -119,6 +119,12 @@ def to_agent_frames(
     return history, counts, np.array(future), np.array(rotations)
 
 
+def to_scene_frame(scene: NDArray[np.float64], observed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the positions (agents, time, 2) of a scene from the mean of the last observed ones, and that mean (2)."""
+    origin = scene[:, observed - 1].mean(0)
+    return scene - origin, origin
+
+
 TrackBatch = Batch[Padded, Tensor]
 """Observed (rows, agents, observed, 2), the ego agent first, and future positions (rows, predicted, 2), in meters."""
 
@@ -148,6 +154,68 @@ class TrackBatches(BatchesByCount):
             factor = sign * scale[:, None]
             history, future = history * factor[:, None, None], future * factor[:, None]
         return Batch(Padded(history[:, : int(counts.max())], counts), future, tuple(indices))
+
+
+SceneBatch = Batch[Padded, Padded]
+"""Observed (rows, agents, observed, 2) and future positions (rows, agents, predicted, 2) of scenes, in meters from the
+mean of the last observed positions."""
+
+
+class SceneBatches(BatchesByCount):
+    """Batches of scenes with up to `rows` agents together, or one scene.
+
+    In order, or (augment) shuffled in each epoch, and turned, mirrored and scaled at random.
+    """
+
+    def __init__(self, windows: TrackWindows, config: TracksConfig, *, rows: int, seed: int, augment: bool = False):
+        super().__init__(rows=rows, seed=seed, is_fixed=not augment)
+        self.config, self.augment = config, augment
+        bounds = zip(windows.offsets[:-1], windows.offsets[1:], strict=True)
+        self.scenes = [to_scene_frame(windows.positions[a:b], config.observed)[0] for a, b in bounds]
+
+    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
+        """Return the indices of the scenes."""
+        return np.arange(len(self.scenes))
+
+    def plan(self, epoch: int) -> list[tuple[int, ...]]:
+        """Return the scenes of each batch, a pure function of (seed, epoch)."""
+        order = [i for batch in super().plan(epoch) for i in batch]
+        return [tuple(order[i] for i in part) for part in plan_scenes([len(self.scenes[i]) for i in order], self.rows)]
+
+    def collate(self, epoch: int, indices: Sequence[int]) -> SceneBatch:
+        """Return the tensors of the given scenes."""
+        scenes, observed = [self.scenes[i] for i in indices], self.config.observed
+        if self.augment:
+            turns = [_draw_turn(generator(self.seed, epoch, i)) for i in indices]
+            scenes = [scene @ turn for scene, turn in zip(scenes, turns, strict=True)]
+        items, lengths = pad_scenes(scenes)
+        return Batch(Padded(items[:, :, :observed], lengths), Padded(items[:, :, observed:], lengths), tuple(indices))
+
+
+def plan_scenes(counts: Sequence[int], most: int) -> list[range]:
+    """Return ranges of scenes with these numbers of agents that have at most `most` together, or of a single scene."""
+    ranges, start, total = [], 0, 0
+    for i, count in enumerate(counts):
+        if i > start and total + count > most:
+            ranges.append(range(start, i))
+            start, total = i, 0
+        total += count
+    return [*ranges, range(start, len(counts))] if counts else []
+
+
+def pad_scenes(scenes: Sequence[NDArray[np.float64]]) -> Padded:
+    """Return scenes (agents, time, 2) as one padded tensor."""
+    lengths = torch.tensor([len(scene) for scene in scenes])
+    items = torch.zeros(len(scenes), int(lengths.max()), *scenes[0].shape[1:])
+    for row, scene in enumerate(scenes):
+        items[row, : len(scene)] = torch.from_numpy(scene)
+    return Padded(items, lengths)
+
+
+def _draw_turn(draw: np.random.Generator) -> NDArray[np.float64]:
+    """Return a random rotation, possibly a reflection, times a scale (2, 2)."""
+    angle, sign, scale = draw.uniform(0, 2 * np.pi), draw.choice([-1.0, 1.0]), draw.uniform(0.8, 1.3)
+    return scale * np.array([[np.cos(angle), np.sin(angle)], [-sign * np.sin(angle), sign * np.cos(angle)]])
 
 
 def _simulate(draw: np.random.Generator, num_agents: int, length: int) -> NDArray[np.float64]:

@@ -20,6 +20,7 @@ from regard.models.config import (
     CoreConfig,
     DetectorConfig,
     EncoderConfig,
+    ForecasterConfig,
     LanguageModelConfig,
     ModelConfig,
     RecurrentConfig,
@@ -34,13 +35,14 @@ from regard.models.cores.recurrent import Recurrent
 from regard.models.cores.self_attentive import SelfAttentive
 from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
+from regard.models.readers.points import PointReader
 from regard.models.readers.reader import Reader
 from regard.models.readers.tokens import TokenReader, embedding_projection, embedding_table
-from regard.models.readers.tracks import TrackReader
+from regard.models.readers.tracks import SceneTrackReader, TrackReader
 from regard.models.writers.sets import SetWriter
 from regard.models.writers.tags import TagWriter
 from regard.models.writers.tokens import TokenWriter
-from regard.models.writers.tracks import TrackWriter
+from regard.models.writers.tracks import SceneTrackWriter, TrackWriter
 from regard.models.writers.vector import VectorWriter
 
 CORES: dict[type, Callable[..., Core]] = {
@@ -131,7 +133,13 @@ def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Model:
 
 
 def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) -> Model:
-    """Build a forecaster of tracks."""
+    """Build a forecaster of tracks: of one agent at a time, or of all agents of a scene (ForecasterConfig.joint)."""
+    if isinstance(config, ForecasterConfig) and config.joint:
+        scenes = SceneTrackReader(observed, config.core.width)
+        core = build_core(config.core, dropout=config.dropout, decodes=False)
+        return Model(
+            reads=scenes, core=core, writes=SceneTrackWriter(core.memory_dim, predicted, dropout=config.dropout)
+        )
     reads = TrackReader(observed, config.core.width)
     core = build_core(config.core, dropout=config.dropout, decodes=False)
     return Model(reads=reads, core=core, writes=TrackWriter(core.memory_dim, predicted, dropout=config.dropout))
@@ -173,15 +181,19 @@ def build_autoencoder(config: AutoencoderConfig, shape: tuple[int, ...]) -> Auto
 
 
 def build_detector(config: DetectorConfig, reads: Reader, *, num_classes: int, axes: int) -> Model:
-    """Build a detector of regions of `axes` axes in the input of `reads`, whose buffer `centers` proposals need."""
+    """Build a detector of regions of `axes` axes in the input of `reads`.
+
+    Proposals need the places of the items: the buffer `centers` of the reader, or of each row (PointReader).
+    """
     core = build_core(config.core, dropout=config.dropout, in_order=False)
+    centers = "items" if isinstance(reads, PointReader) else reads.get_buffer("centers")
     writes = SetWriter(
         core.width,
         num_classes,
         axes=axes,
         num_queries=config.num_queries,
         blocks=core.set_outputs,
-        centers=reads.get_buffer("centers") if config.queries == "proposed" else None,
+        centers=centers if config.queries == "proposed" else None,
         memory_dim=core.memory_dim,
         nms_threshold=config.nms_threshold,
     )

@@ -561,6 +561,15 @@ TokenModelConfig = ModelConfig | TextClassifierConfig | LanguageModelConfig | Ta
 
 
 @settings
+class ForecasterConfig(EncoderConfig):
+    """Config of a forecaster of tracks: an encoder alone."""
+
+    joint: bool = False
+    """True: the tracks of all agents of a scene are predicted at once, each from its own item; False: those of one
+    agent at a time, in its own frame, from its nearest neighbors."""
+
+
+@settings
 class DetectorConfig:
     """Config of a detector: an encoder, and queries that predict a set."""
 

@@ -20,6 +20,7 @@ NAMES = (
     "rebuild",
     "boxes",
     "caption",
+    "points",
     "events",
     "draw",
 )

@@ -48,6 +48,7 @@ NAMES = (
     "tracks",
     "rebuild",
     "boxes",
+    "points",
     "events",
     "draw",
     "caption",

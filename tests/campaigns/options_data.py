@@ -36,6 +36,8 @@ _BASE = {
     "rebuild": f"{_FILES.replace('{1}', 'images')} --model.hidden 8 --model.code-dim 4 --batch 4",
     "boxes": f"{_FILES.replace('{1}', 'boxes.csv')} {_CORE} {_DECODER} --data.width 32 --data.height 24 --batch 2 "
     "--model.num-queries 4",
+    "points": f"{_FILES.replace('{1}', 'clouds.csv')} {_CORE} {_DECODER} --batch 2 --groups 8 --neighbors 4 "
+    "--model.num-queries 4",
     "events": f"{_FILES.replace('{1}', 'events.csv')} {_CORE} {_DECODER} --data.seconds 1 --data.bands 8 "
     "--data.hop 0.02 --batch 2 --channels 4",
     "caption": f"--data.epoch-size 8 --data.test-size 2 --data.width 24 --data.height 24 {_CORE} {_DECODER} --batch 4 "
@@ -52,6 +54,7 @@ def folder() -> Path:
     path, owner = Path(tempfile.mkdtemp(prefix="regard-options-")), os.getpid()
     _write_texts(path)
     _write_images(path)
+    _write_clouds(path)
     _write_sounds(path)
     atexit.register(lambda: shutil.rmtree(path, ignore_errors=True) if os.getpid() == owner else None)
     return path
@@ -82,7 +85,7 @@ def finished_run(recipe: str) -> Path:
 
 def inputs_of(recipe: str) -> list[str]:
     """Return valid inputs of a run of the recipe."""
-    files = {"tracks": "tracks.txt", "events": "1.wav"} | dict.fromkeys(
+    files = {"tracks": "tracks.txt", "events": "1.wav", "points": "1.npz"} | dict.fromkeys(
         ("images", "rebuild", "boxes", "caption"), "images/a/1.png"
     )
     return [str(folder() / files[recipe])] if recipe in files else ["May 1", "a b"]
@@ -110,6 +113,14 @@ def _write_images(path: Path) -> None:
             Image.fromarray(pixels).save(path / "images" / kind / f"{number}.png")
     rows = [f"{kind}/{number}.png,1,1,4,4,{kind}" for kind in "ab" for number in range(4)]
     (path / "boxes.csv").write_text("\n".join(["file,x,y,width,height,label", *rows]) + "\n", encoding="utf-8")
+
+
+def _write_clouds(path: Path) -> None:
+    draw = np.random.default_rng(2)
+    for number in range(4):
+        np.savez(path / f"{number}.npz", points=draw.uniform(0, 2, (30, 3)))
+    rows = [f"{number}.npz,1,1,1,0.5,0.5,1,{'high' if number % 2 else 'low'}" for number in range(4)]
+    (path / "clouds.csv").write_text("\n".join(["file,x,y,z,dx,dy,dz,label", *rows]) + "\n", encoding="utf-8")
 
 
 def _write_sounds(path: Path) -> None:

@@ -26,6 +26,7 @@ from regard.models.config import RecurrentConfig, SelfAttentiveConfig, Transform
 from regard.models.cores.core import Core
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
+from regard.models.readers.points import PointReader
 from regard.models.readers.reader import Reader
 from regard.models.readers.series import SeriesReader
 from regard.models.readers.sound import FrameReader
@@ -91,6 +92,11 @@ READERS = {
         lambda width: SeriesReader(2, width, window=3),
         lambda: Padded(torch.randn(ROWS, 13, 2), torch.tensor([13, 2, 6])),
         (5, 1, 2),
+    ),
+    "points": Reads(
+        lambda width: PointReader(width, extent=(4.0, 4.0, 3.0), features=2, groups=5, neighbors=3, radius=1.5),
+        lambda: Padded(torch.randn(ROWS, 9, 5), torch.tensor([9, 1, 4])),
+        (5, 1, 4),
     ),
     "tracks": Reads(
         lambda width: TrackReader(4, width),
@@ -258,7 +264,9 @@ def test_rows_are_independent_of_their_batch(reads, core, writes):
         close(predict(model, Example(source, target))[row], predict(model, Example(alone, alone_target))[0])
         return
     batched, single = predict(model, Example(source, target))[row], predict(model, Example(alone, target))[0]
-    close(batched[:length] if writes == "tags" else batched, single)
+    if writes == "tags":
+        batched, single = batched[:length], single[:length]
+    close(batched, single)
 
 
 @every_model

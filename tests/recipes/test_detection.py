@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from regard.data.sound.events import SoundEvent
-from regard.recipes.metrics.detection import ImageDetections, average_precision
+from regard.recipes.metrics.detection import Detections, average_precision, average_precision_of_clouds, box_iou
 from regard.recipes.metrics.events import event_scores, labels_per_second, match_events
 
 NAMES = ("cat", "dog")
@@ -12,7 +12,7 @@ NAMES = ("cat", "dog")
 
 def detections(*rows):
     scores, classes, boxes = zip(*rows, strict=True) if rows else ((), (), ())
-    return ImageDetections(np.array(scores), np.array(classes, np.int64), np.array(boxes, np.float64).reshape(-1, 4))
+    return Detections(np.array(scores), np.array(classes, np.int64), np.array(boxes, np.float64).reshape(-1, 4))
 
 
 def truth(*rows):
@@ -53,6 +53,65 @@ def test_second_detection_of_a_box_is_a_false_positive():
 def test_no_detections_or_no_boxes_score_zero():
     assert score([detections()], [truth((0, (0, 0, 9, 9)))])["ap"] == 0
     assert score([detections((0.9, 0, (0, 0, 9, 9)))], [truth()])["ap"] == 0
+
+
+def score_clouds(answers, truths):
+    """Return the scores of boxes (score, class, first corner and sizes), in one list for each cloud."""
+    found = [
+        Detections(
+            np.array([row[0] for row in rows], np.float64),
+            np.array([row[1] for row in rows], np.int64),
+            np.array([row[2] for row in rows], np.float64).reshape(-1, 6),
+        )
+        for rows in answers
+    ]
+    boxes = [np.array([box for _, box in rows], np.float64).reshape(-1, 6) for rows in truths]
+    return average_precision_of_clouds(
+        found, boxes, [np.array([c for c, _ in rows], np.int64) for rows in truths], NAMES
+    )
+
+
+def test_overlap_of_boxes_in_space_by_hand():
+    cube = (0, 0, 0, 2, 2, 2)
+    # Shifted by 1 along one axis: 4 of 12; along three: 1 of 15; a smaller one inside: 1 of 8; one that only touches.
+    others = [
+        (1, 0, 0, 2, 2, 2),
+        (1, 1, 1, 2, 2, 2),
+        (0.5, 0.5, 0.5, 1, 1, 1),
+        (2, 0, 0, 1, 1, 1),
+        (0, 0, 0.5, 2, 2, 3),
+    ]
+    iou = box_iou(np.array([cube], np.float64), np.array(others, np.float64))
+    np.testing.assert_allclose(iou, [[4 / 12, 1 / 15, 1 / 8, 0, 6 / 14]], atol=1e-12)
+
+
+def test_average_precision_in_space_by_hand():
+    # Seen from above, all three boxes are the same square: only the heights differ.
+    truths = [[(0, (0, 0, 0, 1, 1, 1)), (0, (0, 0, 5, 1, 1, 1))], [(0, (0, 0, 0, 1, 1, 1))]]
+    answers = [
+        [(0.9, 0, (0, 0, 0.5, 1, 1, 1)), (0.8, 0, (0, 0, 2, 1, 1, 1))],  # IoU 1/3, and none
+        [(0.7, 0, (0, 0, 0.25, 1, 1, 1))],  # IoU 0.6
+    ]
+    scores = score_clouds(answers, truths)
+    # At 0.25: hit, miss, hit: precision 1 up to recall 1/3, then 2/3 up to 2/3: 34 and 33 of 101 recalls.
+    assert scores["ap25"] == pytest.approx(100 * (34 + 33 * 2 / 3) / 101, abs=1e-6)
+    # At 0.5: miss, miss, hit: precision 1/3 up to recall 1/3.
+    assert scores["ap50"] == pytest.approx(100 * (34 / 3) / 101, abs=1e-6)
+    assert scores["by_class"] == {"cat": scores["ap25"], "dog": 0}
+
+
+def test_boxes_in_space_match_within_their_class_and_cloud():
+    box = (0, 0, 0, 1, 2, 3)
+    hundred = pytest.approx(100)
+    right = score_clouds([[(0.9, 0, box)], [(0.5, 1, box)]], [[(0, box)], [(1, box)]])
+    assert right == {"ap25": hundred, "ap50": hundred, "by_class": {"cat": hundred, "dog": hundred}}
+    assert score_clouds([[(0.9, 1, box)], [(0.5, 0, box)]], [[(0, box)], [(1, box)]])["ap25"] == 0
+    assert score_clouds([[], [(0.5, 0, box)]], [[(0, box)], []])["ap25"] == 0
+    assert score_clouds([[]], [[(0, box)]])["ap25"] == 0
+    twice = score_clouds(
+        [[(0.9, 0, box), (0.8, 0, box), (0.7, 0, (5, 0, 0, 1, 2, 3))]], [[(0, box), (0, (5, 0, 0, 1, 2, 3))]]
+    )
+    assert twice["ap25"] == pytest.approx(100 * (51 + 50 * 2 / 3) / 101, abs=1e-6)
 
 
 def test_events_match_by_label_and_onset():

@@ -17,7 +17,7 @@ p_i is the position of query i (by default the last query is at the last key), b
 from regard.attention.masks.base import All, Any, Dense, Interval, Mask, Not, dense, split_interval
 from regard.attention.masks.causal import Causal, causal
 from regard.attention.masks.documents import documents
-from regard.attention.masks.padding import Padded, Padding, Unpadded, padding
+from regard.attention.masks.padding import Padded, Padding, Placed, Unpadded, padding
 from regard.attention.masks.prefix import prefix
 from regard.attention.masks.random_blocks import random_blocks
 from regard.attention.masks.slots import FilledSlots
@@ -34,6 +34,7 @@ __all__ = [
     "Not",
     "Padded",
     "Padding",
+    "Placed",
     "Unpadded",
     "causal",
     "dense",

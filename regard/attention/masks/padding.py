@@ -1,7 +1,7 @@
 """Padding mask: the queries of row b attend to its first lengths[b] keys. `Padded` is a batch with its lengths."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Int
@@ -82,6 +82,32 @@ class Unpadded(Padded):
     def mask(self) -> None:
         """None: there is no padding."""
         return None
+
+
+class Placed(Padded):
+    """Padded batch whose items stand at places of their own in each row, such as groups of points in space."""
+
+    centers: Tensor
+    """(batch, time, axes) in [0, 1]; padding is far away."""
+
+    @classmethod
+    def of(cls, items: Tensor, lengths: Int[Tensor, " batch"], centers: Tensor) -> "Placed":
+        """Create a batch with the places of its items."""
+        placed = cls(items, lengths)
+        placed.centers = centers
+        return placed
+
+    def _replace(self, **fields: Any) -> "Placed":
+        """Replace items or lengths; the places are kept."""
+        return Placed.of(*super()._replace(**fields), self.centers)
+
+    def select(self, index: Int[Tensor, " rows"]) -> "Placed":
+        """Select the rows `index`."""
+        return Placed.of(*super().select(index), self.centers.index_select(0, index))
+
+    def to(self, device: torch.device | str) -> "Placed":
+        """Move items, lengths and places to a device."""
+        return Placed.of(*super().to(device), self.centers.to(device, non_blocking=True))
 
 
 def padding(lengths: Int[Tensor, "..."] | Sequence[int]) -> Mask:

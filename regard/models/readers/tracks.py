@@ -4,10 +4,20 @@
 
 Steps are smaller than positions and more informative: hence the factor 3. The order of the neighbors has no effect.
 
-Source: lectures, E.3 (set to set).
+The tracks of a whole scene, in one frame for all agents:
+
+    x_j = MLP([track j in its own frame; 3 (its steps); its last position and its heading in the scene])
+
+The own frame of an agent has its origin at the last observed position and its x axis along the observed motion, so that
+the same walk elsewhere differs in four numbers only.
+
+Source: lectures, E.3 (set to set; trajectories of the vehicles around).
 """
 
+from typing import NamedTuple
+
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
@@ -15,6 +25,32 @@ from regard.layers.linear import Linear
 from regard.models.readers.reader import Reader
 
 _STEP_SCALE = 3.0
+_SLOW = 1e-6
+
+
+class AgentFrames(NamedTuple):
+    """Frame of each agent of a scene: x in the scene = origin + x in its frame @ rotation."""
+
+    origins: Float[Tensor, "batch agents 2"]
+    rotations: Float[Tensor, "batch agents 2 2"]
+
+    @classmethod
+    def of(cls, tracks: Float[Tensor, "batch agents observed 2"]) -> "AgentFrames":
+        """Return the frames at the last observed positions, along the motion from the first to the last."""
+        motion = tracks[:, :, -1] - tracks[:, :, 0]
+        distance = motion.norm(dim=-1, keepdim=True)
+        east = torch.tensor([1.0, 0.0], dtype=tracks.dtype, device=tracks.device)
+        heading = torch.where(distance > _SLOW, motion / distance.clamp(min=_SLOW), east)
+        left = torch.stack((-heading[..., 1], heading[..., 0]), -1)
+        return cls(tracks[:, :, -1], torch.stack((heading, left), -2))
+
+    def enter(self, tracks: Float[Tensor, "batch agents time 2"]) -> Float[Tensor, "batch agents time 2"]:
+        """Return positions in the scene in the frame of each agent."""
+        return (tracks - self.origins[:, :, None]) @ self.rotations.mT
+
+    def leave(self, paths: Float[Tensor, "batch agents time 2"]) -> Float[Tensor, "batch agents time 2"]:
+        """Return positions in the frame of each agent in the scene."""
+        return self.origins[:, :, None] + paths @ self.rotations
 
 
 class TrackReader(Reader):
@@ -34,3 +70,21 @@ class TrackReader(Reader):
         ego = torch.zeros_like(items)
         ego[:, 0] = self.ego_embedding
         return Padded(items + ego, source.lengths)
+
+
+class SceneTrackReader(Reader):
+    """Reader of the tracks of scenes (batch, agents, observed, 2), giving items (batch, agents, dim)."""
+
+    def __init__(self, observed: int, dim: int):
+        super().__init__()
+        self.dim = dim
+        self.embed = nn.Sequential(Linear(4 * observed + 2, dim), nn.GELU(), Linear(dim, dim))
+
+    def forward(self, source: Padded) -> Padded:
+        """Return one item per track, lengths unchanged."""
+        frames = AgentFrames.of(source.items)
+        own = frames.enter(source.items)
+        steps = own[:, :, 1:] - own[:, :, :-1]
+        pose = torch.cat((frames.origins, frames.rotations[:, :, 0]), -1)
+        items = self.embed(torch.cat((own.flatten(2), _STEP_SCALE * steps.flatten(2), pose), -1))
+        return Padded(items, source.lengths)

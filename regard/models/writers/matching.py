@@ -76,7 +76,7 @@ def class_wise_nms(
 def task_aligned_assignment(
     probability: Float[Tensor, "rows proposals targets"],
     regions: Float[Tensor, "rows proposals sides"],
-    centers: Float[Tensor, "proposals axes"],
+    centers: Float[Tensor, "*rows proposals axes"],
     targets: Float[Tensor, "rows targets sides"],
     real: Bool[Tensor, "rows targets"],
     *,
@@ -85,13 +85,13 @@ def task_aligned_assignment(
     """Return the target assigned to each proposal (-1 if none) and its target score, in [0, 1].
 
     probability: predicted by each proposal for the class of each target.
-    centers: (proposals, axes), the position of each proposal.
+    centers: (proposals, axes), the position of each proposal; or (rows, proposals, axes).
     Each target is assigned to the `most` best aligned proposals whose center lies inside it or is nearest to it. A
     proposal of several targets keeps the one of largest IoU. The target score of the best proposal is its IoU.
     """
     iou, _ = overlaps(regions[:, :, None], targets[:, None])  # (rows, proposals, targets)
     first, last = corners(targets)
-    point = centers[None, :, None]
+    point = centers[..., None, :]
     inside = ((point > first[:, None]) & (point < last[:, None])).all(-1)
     distance = (point - targets[:, None, :, : centers.shape[-1]]).square().sum(-1)
     nearest = torch.zeros_like(inside).scatter_(1, distance.argmin(1, keepdim=True), True)

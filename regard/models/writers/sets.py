@@ -20,14 +20,14 @@ Source: lectures, E.2, E.5 (image to set, sequence to set); carion2020; proposal
 NMS zhang2023; varifocal zhang2021.
 """
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention.axes import widen
-from regard.attention.masks import Padded
+from regard.attention.masks import Padded, Placed
 from regard.layers.linear import Linear
 from regard.models.cores.core import Core
 from regard.models.writers.matching import class_wise_nms, hungarian_matching, task_aligned_assignment
@@ -85,6 +85,8 @@ class SetHidden(NamedTuple):
     """Predictions of the queries after each decoder block."""
     proposed: SetPredictions | None
     """Proposals of all items; None for learned queries."""
+    centers: Tensor | None = None
+    """Where the items of the proposals stand: (items, axes), or (rows, items, axes)."""
 
 
 class SetWriter(Writer):
@@ -92,7 +94,8 @@ class SetWriter(Writer):
 
     blocks:        number of decoder blocks (`Core.set_outputs`).
     centers:       where the encoded items stand in the source, (item, axis) in [0, 1], if queries start from proposals,
-                   such as `ImageReader.centers`; None for learned queries.
+                   such as `ImageReader.centers`; "items" if the reader gives each row centers of its own (`Placed`),
+                   such as PointReader; None for learned queries.
     memory_dim:    size of the encoded items; `dim` if not given.
     nms_threshold: IoU above which proposals of the same class are suppressed (NMS).
     """
@@ -108,7 +111,7 @@ class SetWriter(Writer):
         axes: int,
         num_queries: int,
         blocks: int,
-        centers: Float[Tensor, "items axes"] | None = None,
+        centers: Float[Tensor, "items axes"] | Literal["items"] | None = None,
         memory_dim: int | None = None,
         nms_threshold: float = 0.5,
     ):
@@ -121,7 +124,8 @@ class SetWriter(Writer):
             _class_head(dim, num_classes, is_change=centers is not None) for _ in range(blocks)
         )
         self.region_heads = nn.ModuleList(_region_head(dim, axes) for _ in range(blocks))
-        self.register_buffer("centers", centers, persistent=False)
+        self.proposes = centers is not None
+        self.register_buffer("centers", centers if isinstance(centers, Tensor) else None, persistent=False)
         if centers is None:
             self.queries = nn.Parameter(torch.randn(num_queries, dim) * dim**-0.5)
             points = torch.rand(num_queries, axes) * 0.9 + 0.05
@@ -135,10 +139,21 @@ class SetWriter(Writer):
             self.class_embedding = Linear(num_classes, dim)
 
     def read(self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None) -> SetHidden:
-        """Return the predictions of the queries after each decoder block, and the proposals."""
-        proposed = None if self.centers is None else self.propose(encoded, self.centers)
+        """Return the predictions of the queries after each decoder block, and the proposals.
+
+        Raises: TypeError if items must have centers of their own and have none.
+        """
+        centers = self.centers
+        if self.proposes and centers is None:
+            if not isinstance(encoded, Placed):
+                raise TypeError(
+                    '`encoded` must be Placed with centers="items", as the items of a PointReader, got '
+                    f"{type(encoded).__name__}: give the writer the centers of the reader, or None for learned queries"
+                )
+            centers = encoded.centers
+        proposed = None if centers is None else self.propose(encoded, centers)
         queries, start = self.select_queries(encoded.items, proposed)
-        return SetHidden(self.predictions_per_block(core.decode_set(queries, encoded), start), proposed)
+        return SetHidden(self.predictions_per_block(core.decode_set(queries, encoded), start), proposed, centers)
 
     def answer(self, hidden: SetHidden) -> SetPredictions:
         """Return the predictions after the last decoder block."""
@@ -148,7 +163,7 @@ class SetWriter(Writer):
         """Return the number of elements plus the number of rows, since rows without elements have a loss as well."""
         return int(target.real.sum()) + len(target.labels)
 
-    def propose(self, encoded: Padded, centers: Float[Tensor, "items axes"]) -> SetPredictions:
+    def propose(self, encoded: Padded, centers: Float[Tensor, "*rows items axes"]) -> SetPredictions:
         """Return the proposal of every item of the memory."""
         items, mask = encoded.items, encoded.mask
         normed = self.proposal_norm(items)
@@ -185,7 +200,7 @@ class SetWriter(Writer):
         for h, classes, changes in zip(hidden, self.class_heads, self.region_heads, strict=True):
             regions = refine_regions(regions, widen(changes(h)))
             change = widen(classes(h))
-            logits = logits + change if self.centers is not None else change
+            logits = logits + change if self.proposes else change
             predictions.append(SetPredictions(logits, regions))
             logits, regions = self._detach(predictions[-1])
         return predictions
@@ -203,8 +218,8 @@ class SetWriter(Writer):
         """Return the loss summed over the rows: of all blocks and the proposals; to report, that of the last block."""
         losses = [self.matched_loss(predictions, target) for predictions in hidden.predictions]
         total = sum(losses[1:], losses[0])
-        if hidden.proposed is not None and self.centers is not None:
-            total = total + self.proposal_loss(hidden.proposed, self.centers, target)
+        if hidden.proposed is not None and hidden.centers is not None:
+            total = total + self.proposal_loss(hidden.proposed, hidden.centers, target)
         return TokenLoss(total, losses[-1].detach())
 
     def matched_loss(self, predictions: SetPredictions, target: SetTargets) -> Float[Tensor, ""]:

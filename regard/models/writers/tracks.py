@@ -6,7 +6,12 @@
 
 Initially W = 0 and b = 0, so that the prediction is constant velocity.
 
-Source: lectures, E.3 (set to set); the error pellegrini2009; constant velocity scholler2020.
+Of a whole scene, all agents at once: the changes of agent j are those of its own item, in its own frame,
+
+    y_jt = (last position of j) + R_j^T (t v_j + (W h_j + b)_t)          R_j: rotation to the heading of j
+
+Source: lectures, E.3 (set to set; trajectories of the vehicles around); the error pellegrini2009; constant velocity
+scholler2020.
 """
 
 from typing import Any, NamedTuple
@@ -17,9 +22,13 @@ from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.attention.masks import Padded
+from regard.layers.dropout import Dropout
+from regard.layers.linear import Linear
 from regard.layers.pool import FirstItem
 from regard.models.cores.core import Core
+from regard.models.readers.tracks import AgentFrames
 from regard.models.writers.vector import VectorWriter
+from regard.models.writers.writer import Writer
 from regard.ops.token_loss import TokenLoss
 
 
@@ -88,3 +97,70 @@ class TrackWriter(VectorWriter):
 
     def _changes(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch predicted 2"]:
         return widen(self.scores(vector)).unflatten(-1, (-1, 2))
+
+
+class SceneTrackHidden(NamedTuple):
+    """Encoded items of all agents, their trajectories at constant velocity, and their frames."""
+
+    items: Float[Tensor, "rows agents dim"]
+    lengths: Tensor
+    baseline: Float[Tensor, "rows agents predicted 2"]
+    """In the frame of each agent."""
+    frames: AgentFrames
+
+
+class SceneTrackWriter(Writer):
+    """Trajectory head for all agents of a scene, giving tracks (batch, agents, predicted, 2); padding is zero.
+
+    The source is tracks (batch, agents, observed, 2) in a frame of the scene, in which the answer is, too. Each agent
+    has the path of its own item: another order of the agents is another order of the paths.
+    """
+
+    part = "encoder"
+
+    def __init__(self, dim: int, predicted: int, *, dropout: float = 0.0):
+        super().__init__()
+        self.dim, self.predicted = dim, predicted
+        self.dropout = Dropout(dropout)
+        self.output = Linear(dim, 2 * predicted)
+        nn.init.zeros_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
+
+    def read(
+        self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
+    ) -> SceneTrackHidden:
+        """Return the encoded items of all agents. Raises ValueError if the source is not tracks of scenes."""
+        tracks = getattr(source, "items", source)
+        if not isinstance(tracks, Tensor) or tracks.ndim != 4 or tracks.shape[-1] != 2:
+            raise ValueError(
+                "`source` must be tracks (batch, agents, observed, 2), of which this writer predicts the continuation, "
+                "got another input: use another writer, such as TrackWriter with from_velocity=False"
+            )
+        frames = AgentFrames.of(tracks)
+        own = frames.enter(tracks).flatten(0, 1)
+        baseline = constant_velocity(own, self.predicted).unflatten(0, tracks.shape[:2])
+        return SceneTrackHidden(self.dropout(encoded.items), encoded.lengths, baseline, frames)
+
+    def answer(self, hidden: SceneTrackHidden) -> Float[Tensor, "rows agents predicted 2"]:
+        """Return the positions of all agents at each step, in meters in the frame of the scene."""
+        paths = hidden.frames.leave(hidden.baseline + self._changes(hidden.items).to(hidden.baseline.dtype))
+        return paths * self._real(hidden)[..., None, None]
+
+    def loss(self, hidden: SceneTrackHidden, target: Padded) -> TokenLoss:
+        """Return the distance averaged over time and summed over all agents (ADE)."""
+        change = hidden.frames.enter(target.items) - hidden.baseline
+        distance = (self._changes(hidden.items) - change).norm(dim=-1).mean(-1)
+        total = distance.masked_fill(~self._real(hidden), 0.0).sum()
+        return TokenLoss(total, total.detach())
+
+    def count(self, target: Padded) -> int:
+        """Return the number of agents."""
+        return int(target.lengths.sum())
+
+    def _changes(self, items: Float[Tensor, "rows agents dim"]) -> Float[Tensor, "rows agents predicted 2"]:
+        return widen(self.output(items)).unflatten(-1, (-1, 2))
+
+    @staticmethod
+    def _real(hidden: SceneTrackHidden) -> Tensor:
+        """Return True for agents, False for padding (rows, agents)."""
+        return torch.arange(hidden.items.shape[1], device=hidden.items.device) < hidden.lengths[:, None]

@@ -19,7 +19,7 @@ class Entry:
     """Options of `predict`."""
     evaluation: type[Any] = Evaluation
     """Options of `evaluate`: `data`, a `regard.recipes.base.config.OtherData`, and others."""
-    input: Literal["text", "image", "sound", "tracks", "vector"] = "text"
+    input: Literal["text", "image", "points", "sound", "tracks", "vector"] = "text"
     """Kind of input: a line of text or of numbers, or a file."""
     recipe: type[Any] | str
     """The recipe's class, or MODULE:CLASS, imported when it is used."""

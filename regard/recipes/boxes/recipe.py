@@ -20,19 +20,19 @@ from regard.data.embedded.shapes import make_shapes
 from regard.data.images.box_batches import BoxBatches, resize_and_pad
 from regard.data.images.boxes import BoxDataset, read_boxes
 from regard.data.text.labels import Labels
-from regard.errors import UserError
-from regard.look.sample import Axis, DetectedBox, Sample
+from regard.look.sample import DetectedBox, Sample
 from regard.look.sample import Image as Picture
 from regard.models.build import build_detector
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.detection import check_box_count, count_labels, hold_out, known_labels, query_axis
 from regard.recipes.base.likelihood import set_log_prob
 from regard.recipes.base.pictures import patch_axis, to_color_image
 from regard.recipes.base.recipe import Examples, Prepared, Recipe, describe_skipped, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.boxes.config import BoxesPrediction, BoxesRunConfig
-from regard.recipes.metrics.detection import ImageDetections, average_precision
+from regard.recipes.metrics.detection import Detections, average_precision
 from regard.trace import Trace
 
 _LABELS = "labels.json"
@@ -53,7 +53,7 @@ class Box(NamedTuple):
 class Detected(NamedTuple):
     """Detections of all queries in an image, and those with a sufficient score, which are the first of them."""
 
-    detections: ImageDetections
+    detections: Detections
     boxes: list[Box]
 
 
@@ -82,7 +82,7 @@ class BoxesRecipe(Recipe[BoxesRunConfig]):
             len(images),
             input=images.draw,
             name=lambda i: images.items[i].file,
-            reference=lambda i: _count_labels(images.items[i].labels),
+            reference=lambda i: count_labels(images.items[i].labels),
             skipped=(*images.notices, *describe_skipped(images.origin, "images or boxes", images.skipped)),
         )
 
@@ -92,16 +92,8 @@ class BoxesRecipe(Recipe[BoxesRunConfig]):
 
     def check_examples(self, split: str, examples: Examples[BoxDataset]) -> None:
         """Open all images, and check that the model can detect as many boxes."""
-        labels, data, most = Labels(self.train.data.labels()), examples.data, self.config.model.num_queries
-        if not labels.names:
-            raise UserError(f"{self.train.origin}: there are no boxes to learn from.")
-        self.make_batches(data, labels)
-        fullest = max(data.items, key=lambda item: len(item.labels))
-        if len(fullest.labels) > most:
-            raise UserError(
-                f"{fullest.where}: {fullest.file[:200]} has {len(fullest.labels)} boxes, but the model detects at most "
-                f"{most}: raise model.num_queries."
-            )
+        self.make_batches(examples.data, known_labels(self.train.data))
+        check_box_count(examples.data, self.config.model.num_queries)
 
     def learn(self, folder: Path) -> None:
         """Save the labels of the training data."""
@@ -140,7 +132,7 @@ class BoxesRecipe(Recipe[BoxesRunConfig]):
     def score(self, inference: ActiveModel, examples: Examples[BoxDataset], options: Any) -> dict[str, Any]:
         """Return AP, AP50, AP75 and the AP50 of each class."""
         batches: BoxBatches = examples.targets
-        detections: list[ImageDetections] = []
+        detections: list[Detections] = []
         for rows in batches.plan(0):
             scales = [batches.scale(i) for i in rows]
             detections += self.detect(inference.model, batches.collate(0, rows).source, scales)
@@ -148,7 +140,7 @@ class BoxesRecipe(Recipe[BoxesRunConfig]):
         return average_precision(detections, boxes, batches.classes, self.labels.names)
 
     @torch.no_grad()
-    def detect(self, model: nn.Module, source: Tensor, scales: Sequence[float]) -> list[ImageDetections]:
+    def detect(self, model: nn.Module, source: Tensor, scales: Sequence[float]) -> list[Detections]:
         """Detect boxes, in pixels of the images before they were scaled."""
         predictions = model(source.to(device_of(model)))
         (score, label, region), order = predictions.best(), predictions.order()
@@ -156,7 +148,7 @@ class BoxesRecipe(Recipe[BoxesRunConfig]):
         region = (region.float().cpu() * sides).double().numpy()
         boxes = np.concatenate((region[..., :2] - region[..., 2:] / 2, region[..., 2:]), -1)
         return [
-            ImageDetections(
+            Detections(
                 score[i].double().cpu().numpy(), label[i].cpu().numpy(), boxes[i] / scale, order[i].cpu().numpy()
             )
             for i, scale in enumerate(scales)
@@ -214,7 +206,7 @@ class BoxesRecipe(Recipe[BoxesRunConfig]):
 
     def title(self, answer: Detected) -> str:
         """Return the number of boxes per label."""
-        return _count_labels([box.label for box in answer.boxes])
+        return count_labels([box.label for box in answer.boxes])
 
     def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Detected]) -> Sample:
         """Return the model's input image with the boxes of all queries."""
@@ -226,16 +218,9 @@ class BoxesRecipe(Recipe[BoxesRunConfig]):
             left, top, width, height = map(float, box * scale / sides)
             place, label = (left, top, width, height), self.labels.names[c]
             regions.append(DetectedBox(label=label, score=float(score), place=place, query=int(query)))
-        ordered = sorted(regions, key=lambda region: region.query)
-        queries = Axis(
-            labels=tuple(f"{region.label} {region.score:.2f}" for region in ordered),
-            kind="box",
-            picture="image",
-            places=tuple(region.place for region in ordered),
-        )
         return Sample(
             title=f"{prepared.name_of(row)} -> {self.title(answers[row])}",
-            axes={"source": patch_axis(inference.model.reads), "queries": queries},
+            axes={"source": patch_axis(inference.model.reads), "queries": query_axis(regions)},
             pictures={"image": Picture(pixels=array, boxes=tuple(regions[: len(boxes)]))},
         )
 
@@ -254,17 +239,9 @@ class BoxesRecipe(Recipe[BoxesRunConfig]):
         train = read_boxes(data.train, data.train_images, data)
         if data.val is not None:
             return train, read_boxes(data.val, data.val_images, data)
-        cut = len(train) - max(1, round(len(train) * data.val_share))
-        if cut < 1:
-            raise UserError(f"{train.origin}: {len(train)} images are too few to split off a validation set.")
-        first = replace(train.take(0, cut, train.origin), notices=train.notices, skipped=train.skipped)
-        return first, train.take(cut, len(train), f"{train.origin}, held out for validation")
+        first, validation = hold_out(train, data.val_share, "images")
+        return replace(first, notices=train.notices, skipped=train.skipped), validation
 
 
 def _source(arrays: Sequence[NDArray[np.uint8]]) -> Tensor:
     return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).float() / 255
-
-
-def _count_labels(labels: Sequence[str]) -> str:
-    """Return the number of boxes per label, such as: 2 square, 1 circle."""
-    return ", ".join(f"{list(labels).count(name)} {name}" for name in sorted(set(labels))) or "nothing"

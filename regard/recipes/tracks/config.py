@@ -3,7 +3,8 @@
 from dataclasses import field
 
 from regard.data.config import TracksConfig
-from regard.models.config import EncoderConfig, NoPositionsConfig, TransformerConfig
+from regard.errors import UserError
+from regard.models.config import ForecasterConfig, NoPositionsConfig, TransformerConfig
 from regard.recipes.base.config import OtherData
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
@@ -19,8 +20,8 @@ class TracksRunConfig:
     """Recordings: text files of frame, id, x, y."""
     batch: Batch = 256
     """Pedestrians per batch."""
-    model: EncoderConfig = field(
-        default_factory=lambda: EncoderConfig(
+    model: ForecasterConfig = field(
+        default_factory=lambda: ForecasterConfig(
             core=TransformerConfig(
                 layers=2, width=64, heads=4, feedforward=128, activation="gelu", positions=NoPositionsConfig()
             ),
@@ -44,6 +45,13 @@ class TracksRunConfig:
         )
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
+
+    def __post_init__(self) -> None:
+        if self.model.joint and self.data.neighbors != TracksConfig().neighbors:
+            raise UserError(
+                "`data.neighbors` must not be given with model.joint, which reads all agents of a scene, got "
+                f"{self.data.neighbors}."
+            )
 
 
 @settings

@@ -2,7 +2,8 @@
 
     ADE = mean over people and predicted steps of |y_t - target_t|        FDE = the same of the last step alone
 
-Both are also reported for the constant-velocity baseline. One trajectory is predicted per person (deterministic).
+Both are also reported for the constant-velocity baseline. One trajectory is predicted per person (deterministic): of
+one person at a time, in a frame of its own, or with model.joint of all people of a scene at once.
 
 Source: pellegrini2009 (ADE, FDE); scholler2020 (constant velocity).
 """
@@ -21,7 +22,17 @@ from regard.attention.masks import Padded
 from regard.data.text.lines import split_lines
 from regard.data.text.numbers import format_number
 from regard.data.track_files import parse_frames, sort_ids
-from regard.data.tracks import TrackBatches, TrackWindows, make_tracks, read_windows, to_agent_frames
+from regard.data.tracks import (
+    SceneBatches,
+    TrackBatches,
+    TrackWindows,
+    make_tracks,
+    pad_scenes,
+    plan_scenes,
+    read_windows,
+    to_agent_frames,
+    to_scene_frame,
+)
 from regard.errors import UserError
 from regard.look.sample import Axis, Plane, Sample, Track
 from regard.models.build import build_forecaster
@@ -52,6 +63,13 @@ class Person(NamedTuple):
     rotation: NDArray[Any]
     last: NDArray[np.float64]
     """Last observed position, in the coordinates of the recording."""
+
+
+class Scene(NamedTuple):
+    """Histories (people, observed, 2) of all people of a scene, and the position from which they are measured."""
+
+    history: NDArray[np.float64]
+    origin: NDArray[np.float64]
 
 
 class Forecast(NamedTuple):
@@ -89,7 +107,8 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 
     def usable(self, examples: Examples[TrackWindows]) -> Examples[TrackWindows]:
         """Return the windows with their batches."""
-        return replace(examples, targets=TrackBatches(examples.data, self.config.data, rows=_ROWS, seed=0))
+        kind = SceneBatches if self.config.model.joint else TrackBatches
+        return replace(examples, targets=kind(examples.data, self.config.data, rows=_ROWS, seed=0))
 
     def learn(self, folder: Path) -> None:
         """Do nothing: positions are not scaled."""
@@ -97,10 +116,11 @@ class TracksRecipe(Recipe[TracksRunConfig]):
     def open(self, folder: Path) -> None:
         """Do nothing."""
 
-    def batches(self) -> TrackBatches:
+    def batches(self) -> TrackBatches | SceneBatches:
         """Return batches of all people of the training windows."""
         settings = {"rows": self.config.batch, "seed": self.run.seed}
-        return TrackBatches(self.train.data, self.config.data, augment=True, **settings)
+        kind = SceneBatches if self.config.model.joint else TrackBatches
+        return kind(self.train.data, self.config.data, augment=True, **settings)
 
     def model(self) -> Model:
         """Return a forecaster for these numbers of observed and predicted positions."""
@@ -109,14 +129,20 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 
     def score(self, inference: ActiveModel, examples: Examples[TrackWindows], options: Any) -> dict[str, Any]:
         """Return ADE and FDE of the model and of the constant-velocity baseline."""
-        batches: TrackBatches = examples.targets
+        batches: TrackBatches | SceneBatches = examples.targets
         paths, targets, baselines = [], [], []
         for rows in batches.plan(0):
             batch = batches.collate(0, rows)
-            paths.append(_predict_paths(inference.model, batch.source))
-            targets.append(batch.target)
-            own = batch.source.items[:, 0]
-            ahead = torch.arange(1, batch.target.shape[1] + 1)[:, None]
+            found, target, own = _predict_paths(inference.model, batch.source), batch.target, batch.source.items
+            if isinstance(target, Padded):  # all people of each scene, from their last positions
+                real = torch.arange(own.shape[1]) < batch.source.lengths[:, None]
+                own = own[real]
+                found, target = found[real] - own[:, -1:], target.items[real] - own[:, -1:]
+            else:
+                own = own[:, 0]
+            paths.append(found)
+            targets.append(target)
+            ahead = torch.arange(1, target.shape[1] + 1)[:, None]
             baselines.append((own[:, -1:] - own[:, -2:-1]) * ahead)
         target = torch.cat(targets)
         ade, fde = displacement_errors(torch.cat(paths), target)
@@ -127,10 +153,11 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         """Return the number of windows' positions and people, and the description of the metric."""
         data = self.config.data
         sizes = f"{data.observed} positions to {data.predicted}, windows of at least {data.min_agents} people"
-        return {"examples": len(examples.data), "signature": f"{sizes}, one prediction"}
+        kind = "all people of a window at once" if self.config.model.joint else "one prediction"
+        return {"examples": len(examples.data), "signature": f"{sizes}, {kind}"}
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
-        """Return a row for each person.
+        """Return a row for each person, or with model.joint for each scene.
 
         inputs: recording files, whose people present in all of the last frames are predicted, or tracks (people,
                 observed, 2) in meters.
@@ -138,6 +165,9 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         prepared, data = Prepared(len(inputs)), self.config.data
         for owner, given in enumerate(inputs):
             group = self._to_group(given, f"input {first + owner}", prepared.notes)
+            if self.config.model.joint:
+                prepared.add(owner, Scene(*to_scene_frame(group.tracks, data.observed)), (group, 0, {}))
+                continue
             windows = TrackWindows(group.tracks, np.array([0, len(group.tracks)]), "tracks")
             sizes = {"observed": data.observed, "neighbors": data.neighbors}
             history, counts, _, rotations = to_agent_frames(windows, range(len(group.tracks)), **sizes)
@@ -148,13 +178,18 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         return prepared
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
-        """Return batches of people."""
+        """Return batches of people, or of scenes with as many."""
+        if self.config.model.joint:
+            return plan_scenes([len(scene.history) for scene in rows], _ROWS)
         return plan_by_count(rows, _ROWS)
 
     def answer(
-        self, inference: ActiveModel, rows: Sequence[Person], options: Any, trace: Trace | None = None
+        self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None
     ) -> list[NDArray[np.float64]]:
-        """Return the predicted trajectory (predicted, 2) of each person."""
+        """Return the path (predicted, 2) of each person, or the paths (people, predicted, 2) of each scene."""
+        if self.config.model.joint:
+            paths = _predict_paths(inference.model, pad_scenes([scene.history for scene in rows])).double().numpy()
+            return [scene.origin + path[: len(scene.history)] for scene, path in zip(rows, paths, strict=True)]
         history, counts, rotations, last = (np.stack(column) for column in zip(*rows, strict=True))
         source = Padded(torch.from_numpy(history).float(), torch.from_numpy(counts))
         return list(last + _predict_paths(inference.model, source).double().numpy() @ rotations)
@@ -164,6 +199,8 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         people: list[list[int]] = [[] for _ in range(prepared.count)]
         for row, owner in enumerate(prepared.owner):
             people[owner].append(row)
+        if self.config.model.joint:
+            return [Forecast(prepared.facts[row][0], answers[row]) for (row,) in people]
         return [Forecast(prepared.facts[rows[0]][0], np.stack([answers[row] for row in rows])) for rows in people]
 
     def values(self, answers: list[Forecast]) -> list[NDArray[np.float64]]:
@@ -188,7 +225,16 @@ class TracksRecipe(Recipe[TracksRunConfig]):
     def sample(
         self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[NDArray[np.float64]]
     ) -> Sample | None:
-        """Return a person and its neighbors, nearest first; None beyond the first people of an input."""
+        """Return a person and its neighbors, nearest first; None beyond the first people of an input.
+
+        With model.joint, return all people of a scene.
+        """
+        if self.config.model.joint:
+            group, count = prepared.facts[row][0], len(answers[row])
+            places = tuple((float(i),) for i in range(count))
+            people = Axis(labels=tuple(group.names), kind="person", picture="plane", places=places)
+            title = f"{prepared.name_of(row)}: {count} {'people' if count > 1 else 'person'}"
+            return Sample(title=title, axes={"source": people}, pictures={"plane": _plane(group, answers[row])})
         (group, person, shared), (x, y) = prepared.facts[row], answers[row][-1]
         if person >= _SHOWN:
             return None
@@ -197,14 +243,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         places = tuple((float(i),) for i in shown)
         if not shared:  # one picture for all people
             first = row - person
-            paths = [path.tolist() for path in answers[first : first + len(group.names)]]
-            rows = zip(group.names, group.tracks.tolist(), paths, strict=True)
-            shared["plane"] = Plane(
-                tracks=tuple(
-                    Track(label=name, history=tuple(map(tuple, history)), future=tuple(map(tuple, future)))
-                    for name, history, future in rows
-                )
-            )
+            shared["plane"] = _plane(group, answers[first : first + len(group.names)])
         return Sample(
             title=f"{prepared.name_of(row)}: {group.names[person]} -> ({x:.2f}, {y:.2f})",
             axes={"source": Axis(labels=labels, kind="person", picture="plane", places=places)},
@@ -251,6 +290,17 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 @torch.no_grad()
 def _predict_paths(model: nn.Module, source: Padded) -> Tensor:
     return model(source.to(device_of(model))).float().cpu()
+
+
+def _plane(group: TrackGroup, paths: Sequence[NDArray[np.float64]] | NDArray[np.float64]) -> Plane:
+    """Return the picture of all tracks of a group with their predicted paths."""
+    rows = zip(group.names, group.tracks.tolist(), [path.tolist() for path in paths], strict=True)
+    return Plane(
+        tracks=tuple(
+            Track(label=name, history=tuple(map(tuple, history)), future=tuple(map(tuple, future)))
+            for name, history, future in rows
+        )
+    )
 
 
 def _nearest(tracks: NDArray[np.float64], person: int, count: int) -> list[int]:

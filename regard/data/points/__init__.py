@@ -1,0 +1,1 @@
+"""Point clouds with boxes: files, data sets and batches."""

@@ -1,0 +1,115 @@
+"""Batches of point clouds with boxes: padded, and augmented in training.
+
+Augmentation turns a cloud by a multiple of 90 degrees about z, mirrors it, scales it and leaves out some of its points,
+differently in each epoch. Boxes stay parallel to the axes.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.attention.masks import Padded
+from regard.data.batches import Batch, BatchesByCount, generator
+from regard.data.elements import LabeledRegions
+from regard.data.points.clouds import CloudDataset, CloudScale, middle_of
+from regard.data.text.labels import Labels
+from regard.errors import UserError
+
+_SCALE = 0.1
+_MOST_LEFT_OUT = 0.3
+_LEAST_POINTS = 16
+
+CloudBatch = Batch[Padded, LabeledRegions]
+"""Points (rows, points, 3 + features), in meters from the middle of the cloud, and boxes: center and size relative to
+the extent of the run."""
+
+
+class CloudBatches(BatchesByCount):
+    """Batches of clouds, shuffled in each epoch, or in the order of the data set (is_fixed).
+
+    Raises: UserError naming the cloud that has a label not in `labels`.
+    """
+
+    def __init__(
+        self,
+        data: CloudDataset,
+        labels: Labels,
+        scale: CloudScale,
+        *,
+        rows: int,
+        seed: int,
+        is_fixed: bool = False,
+        augment: bool = False,
+    ):
+        super().__init__(rows=rows, seed=seed, is_fixed=is_fixed)
+        self.data, self.scale, self.augment = data, scale, augment
+        known = {name: number for number, name in enumerate(labels.names)}
+        for item in data.items:
+            for label in item.labels:
+                if label not in known:
+                    raise UserError(
+                        f"{item.where}: label {label!r} of {item.file[:200]} does not occur in the training clouds "
+                        f"({', '.join(labels.names[:20])})."
+                    )
+        self.classes = [np.array([known[label] for label in item.labels], np.int64) for item in data.items]
+
+    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
+        """Return the indices of the examples."""
+        return np.arange(len(self.data))
+
+    def collate(self, epoch: int, indices: Sequence[int]) -> CloudBatch:
+        """Return the tensors of the given clouds."""
+        clouds, regions = [], []
+        for i in indices:
+            cloud = self.data.load(i)
+            points, boxes = self.scale.normalize(cloud), self.data.items[i].boxes.copy()
+            boxes[:, :3] -= middle_of(cloud)
+            if self.augment:
+                points, boxes = _augment(points, boxes, generator(self.seed, epoch, i))
+            clouds.append(points)
+            regions.append(to_regions(boxes, self.scale))
+        classes = [self.classes[i] for i in indices]
+        return Batch(pad_clouds(clouds), LabeledRegions.from_rows(classes, regions, 3), tuple(indices))
+
+
+def pad_clouds(clouds: Sequence[NDArray[np.float32]]) -> Padded:
+    """Return clouds (points, 3 + features) as one padded tensor."""
+    lengths = torch.tensor([len(cloud) for cloud in clouds])
+    items = torch.zeros(len(clouds), int(lengths.max()), clouds[0].shape[1])
+    for row, cloud in enumerate(clouds):
+        items[row, : len(cloud)] = torch.from_numpy(cloud)
+    return Padded(items, lengths)
+
+
+def to_regions(boxes: NDArray[np.float64], scale: CloudScale) -> NDArray[np.float64]:
+    """Return center and size relative to the extent, of the part of each box (boxes, 6) inside it."""
+    extent = np.array(scale.extent)
+    first = ((boxes[:, :3] - boxes[:, 3:] / 2) / extent + 0.5).clip(0, 1)
+    last = ((boxes[:, :3] + boxes[:, 3:] / 2) / extent + 0.5).clip(0, 1)
+    return np.concatenate(((first + last) / 2, last - first), -1)
+
+
+def to_boxes(regions: NDArray[np.float64], scale: CloudScale) -> NDArray[np.float64]:
+    """Return center and size in meters of regions (..., 6)."""
+    extent = np.array(scale.extent)
+    return np.concatenate(((regions[..., :3] - 0.5) * extent, regions[..., 3:] * extent), -1)
+
+
+def _augment(
+    points: NDArray[np.float32], boxes: NDArray[np.float64], draw: np.random.Generator
+) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    signs, quarter = draw.choice([-1.0, 1.0], 2), int(draw.integers(2))
+    factor = draw.uniform(1 - _SCALE, 1 + _SCALE)
+    share = draw.uniform(1 - _MOST_LEFT_OUT, 1)
+    count = max(min(len(points), _LEAST_POINTS), round(share * len(points)))
+    points = points[np.sort(draw.choice(len(points), count, replace=False))]
+    boxes = boxes.copy()
+    if quarter:  # exchanging x and y is a turn and a mirroring
+        points[:, [0, 1]] = points[:, [1, 0]]
+        boxes[:, [0, 1, 3, 4]] = boxes[:, [1, 0, 4, 3]]
+    points[:, :2] *= signs
+    boxes[:, :2] *= signs
+    points[:, :3] *= factor
+    return points, boxes * factor

@@ -1,0 +1,256 @@
+"""Data sets of point clouds with boxes in three dimensions: a table of boxes, and a file for each cloud.
+
+    file,x,y,z,dx,dy,dz,label           a box per line: its center and its sizes along the axes, in meters
+    kitchen.ply,1.2,0.4,0.5,0.9,0.6,0.7,table
+    empty.ply,,,,,,,                    a cloud without boxes
+
+z points upward. Boxes are parallel to the axes. The origin of a cloud for the model is the middle of its points, so
+that their position in the world has no effect. Large clouds are thinned: the points in each cell of a grid are replaced
+by their mean. Points are first put in order of their coordinates, so that the order in a file has no effect on any bit.
+
+Unusable data is reported before training: clouds that are missing or damaged, boxes without size or away from their
+cloud.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.bad_rows import BadRows
+from regard.data.config import PointsConfig
+from regard.data.points.files import parse_cloud
+from regard.data.text.label_normalizer import LabelNormalizer
+from regard.data.text.numbers import parse_numbers
+from regard.data.text.rows import read_table
+from regard.errors import UserError
+from regard.system.files import read_bytes, read_json
+
+_NUMBERS = ("x", "y", "z", "dx", "dy", "dz")
+_COLUMNS = ("file", *_NUMBERS, "label")
+_MOST = 1e9
+_LEAST_SIDE = 1e-3
+_MARGIN = 1.1
+"""Factor of the largest extent in training, so that other clouds fit, and scaled ones in training."""
+_FILE = "points.json"
+
+
+@dataclass(frozen=True)
+class AnnotatedCloud:
+    """File name of a cloud, with its boxes and their labels."""
+
+    file: str
+    boxes: NDArray[np.float64]
+    """(boxes, 6): center and sizes, in meters"""
+    labels: tuple[str, ...]
+    where: str
+    """Location of the annotation (file and line), for messages."""
+
+
+@dataclass(frozen=True)
+class CloudDataset:
+    """Clouds with labeled boxes, read from files or synthetic."""
+
+    items: tuple[AnnotatedCloud, ...]
+    load: Callable[[int], NDArray[np.float64]]
+    """Function that returns the thinned points (points, 3 + features) of item i."""
+    origin: str
+    skipped: Sequence[str] = ()
+    """Reason for each cloud or box that was skipped (on_bad = skip)."""
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def take(self, first: int, last: int, origin: str) -> "CloudDataset":
+        """Return the data set of items `first` to `last` - 1."""
+        return CloudDataset(self.items[first:last], lambda i: self.load(first + i), origin)
+
+    def labels(self) -> tuple[str, ...]:
+        """Return all labels that occur, sorted."""
+        return tuple(sorted({label for item in self.items for label in item.labels}))
+
+
+class CloudScale(NamedTuple):
+    """Extent of the clouds of a run, and scales of their features, computed from the training data."""
+
+    extent: tuple[float, ...]
+    """Sides of the part of space around the middle of a cloud in which boxes are found, in meters."""
+    means: tuple[float, ...] = ()
+    deviations: tuple[float, ...] = ()
+
+    @classmethod
+    def measure(cls, data: CloudDataset) -> Self:
+        """Return the extent within which all training points and boxes lie, and the scales of the features."""
+        reach, count = np.zeros(3), 0
+        total = squares = np.zeros(0)
+        for i, item in enumerate(data.items):
+            points = data.load(i)
+            middle, features = middle_of(points), points[:, 3:]
+            ends = np.abs(item.boxes[:, :3] - middle) + item.boxes[:, 3:] / 2
+            reach = np.maximum(reach, np.abs(points[:, :3] - middle).max(0))
+            reach = np.maximum(reach, ends.max(0, initial=0.0))
+            total, squares = (
+                total + features.sum(0) if count else features.sum(0),
+                (squares + (features**2).sum(0) if count else (features**2).sum(0)),
+            )
+            count += len(points)
+        reach[:2] = reach[:2].max()  # clouds are turned about z in training
+        extent = np.maximum(2 * _MARGIN * reach, 2 * _LEAST_SIDE)
+        means = total / max(1, count)
+        deviations = np.sqrt(np.maximum(squares / max(1, count) - means**2, 0))
+        deviations = np.where(deviations > 1e-6 * (1 + np.abs(means)), deviations, 1.0)
+        return cls(tuple(extent.tolist()), tuple(means.tolist()), tuple(deviations.tolist()))
+
+    def normalize(self, points: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Return points in meters from their middle, and features of mean 0 and deviation 1."""
+        features = (points[:, 3:] - np.array(self.means)) / np.array(self.deviations)
+        return np.column_stack((points[:, :3] - middle_of(points), features)).astype(np.float32)
+
+    def save(self, folder: Path) -> None:
+        """Write points.json."""
+        content = {"format": "regard-points", "version": 1, **self._asdict()}
+        (folder / _FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path, features: int) -> Self:
+        """Read points.json. Raises UserError naming the file if it is missing or damaged."""
+        path = folder / _FILE
+        if not path.exists():
+            raise UserError(f"{path} is missing: the run is not complete")
+        content = read_json(path)
+        try:
+            rows = [tuple(map(float, content[name])) for name in cls._fields]
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            raise UserError(f"{path}: damaged: it must hold {', '.join(cls._fields)}") from error
+        fits = [len(row) for row in rows] == [3, features, features] and min((*rows[0], *rows[2])) > 0
+        if content.get("version") != 1 or not fits or not all(math.isfinite(number) for row in rows for number in row):
+            raise UserError(f"{path}: damaged, or of another version: it must hold three sides and {features} scales")
+        return cls(*rows)
+
+
+def middle_of(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the middle (3) between the smallest and the largest coordinates of points (points, 3 + features)."""
+    return (points[:, :3].min(0) + points[:, :3].max(0)) / 2
+
+
+def thin_cloud(points: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+    """Return at most `most` points (points, 3 + features), in order of their coordinates.
+
+    More points are replaced by the means in the cells of a grid, whose side is the smallest that is found by bisection.
+    """
+    points = points[np.lexsort(points.T[::-1])]
+    if len(points) <= most:
+        return points
+    origin = points[:, :3].min(0)
+    span = float((points[:, :3].max(0) - origin).max())
+    low, high = 0.0, max(span, np.finfo(np.float64).tiny) * 2  # one cell holds all points
+    cells = _cells(points, origin, high)
+    for _ in range(24):
+        side = (low + high) / 2
+        finer = _cells(points, origin, side)
+        if finer.max() < most:
+            cells, high = finer, side
+        else:
+            low = side
+        if high - low < 0.01 * high:
+            break
+    counts = np.bincount(cells)
+    means = np.column_stack([np.bincount(cells, column) / counts for column in points.T])
+    return means[np.lexsort(means.T[::-1])]
+
+
+def read_clouds(path: str | Path, config: PointsConfig) -> CloudDataset:
+    """Read a table of boxes and all of its clouds, so that none fails later.
+
+    Raises: UserError naming the file and the line, what was expected and what was found.
+    """
+    path, bad_rows = Path(path), BadRows(config.on_bad, "clouds and boxes")
+    clouds, items = [], []
+    for item, lines in _read_table(path, bad_rows):
+        with bad_rows.catch():
+            try:
+                name = str(path.parent / item.file)
+                points = thin_cloud(parse_cloud(read_bytes(Path(name)), name, config.features), config.points)
+            except UserError as error:
+                raise UserError(f"{item.where}: {error}") from error
+            items.append(_check_boxes(item, lines, points, bad_rows))
+            clouds.append(points)
+    if not items:
+        reason = f" that can be used; first problem: {bad_rows.skipped[0]}" if bad_rows.skipped else "."
+        raise UserError(f"{path}: names no cloud{reason}")
+    return CloudDataset(tuple(items), clouds.__getitem__, str(path), bad_rows.skipped)
+
+
+def _cells(points: NDArray[np.float64], origin: NDArray[np.float64], side: float) -> NDArray[np.int64]:
+    """Return the number of the occupied cell of each point."""
+    places = np.floor((points[:, :3] - origin) / side).clip(max=2.0**20).astype(np.int64)
+    return np.unique(places @ np.array([1 << 42, 1 << 21, 1]), return_inverse=True)[1].reshape(-1)
+
+
+def _read_table(path: Path, bad_rows: BadRows) -> list[tuple[AnnotatedCloud, list[str]]]:
+    """Return the annotation of each cloud, and where each of its boxes is stated."""
+    boxes_of: dict[str, list[tuple[list[float], str, str]]] = {}
+    first_line: dict[str, str] = {}
+    normalizer = LabelNormalizer()
+    records = read_table(path, _COLUMNS, numeric=_NUMBERS)
+    for number, row in records.rows:
+        where = f"{path}, line {number}"
+        with bad_rows.catch(where):
+            file, *cells, label = records.parse(row)
+            if not file:
+                raise UserError(f"{where}: expected the name of a file of points, got none.")
+            boxes = boxes_of.setdefault(file, [])
+            first_line.setdefault(file, where)
+            if any(cells) or label:
+                boxes.append((_parse_box(cells, where), _parse_label(normalizer[label], where), where))
+    normalizer.warn_merged(str(path))
+    return [
+        (
+            AnnotatedCloud(
+                file,
+                np.array([box for box, _, _ in boxes], np.float64).reshape(-1, 6),
+                tuple(label for _, label, _ in boxes),
+                first_line[file],
+            ),
+            [where for _, _, where in boxes],
+        )
+        for file, boxes in boxes_of.items()
+    ]
+
+
+def _parse_box(cells: Sequence[str], where: str) -> list[float]:
+    box = parse_numbers(cells, most=_MOST)
+    if not box:
+        raise UserError(f"{where}: expected {', '.join(_NUMBERS)}, six numbers of at most {_MOST:g}, got {cells}.")
+    if min(box[3:]) < _LEAST_SIDE:
+        sizes = ", ".join(f"{size:g}" for size in box[3:])
+        raise UserError(f"{where}: dx, dy and dz must be sizes of at least {_LEAST_SIDE:g} m, got {sizes}.")
+    return box
+
+
+def _parse_label(label: str, where: str) -> str:
+    if not label:
+        raise UserError(f"{where}: expected a label, got none.")
+    return label
+
+
+def _check_boxes(item: AnnotatedCloud, lines: Sequence[str], points: NDArray[Any], bad_rows: BadRows) -> AnnotatedCloud:
+    """Return the item without boxes that do not touch the extent of its points, which are bad rows."""
+    first, last = points[:, :3].min(0), points[:, :3].max(0)
+    keep = []
+    for i, (box, where) in enumerate(zip(item.boxes, lines, strict=True)):
+        with bad_rows.catch():
+            if (box[:3] + box[3:] / 2 < first).any() or (box[:3] - box[3:] / 2 > last).any():
+                center, bounds = _format(box[:3]), f"{_format(first)} to {_format(last)}"
+                raise UserError(f"{where}: the box at {center} lies outside the points of {item.file}, {bounds}.")
+            keep.append(i)
+    return replace(item, boxes=item.boxes[keep], labels=tuple(item.labels[i] for i in keep))
+
+
+def _format(point: NDArray[np.float64]) -> str:
+    return f"({', '.join(f'{number:.4g}' for number in point)})"

@@ -1,0 +1,146 @@
+"""Reader of point clouds: groups of neighboring points become items; the order of the points has no effect.
+
+    c_1 .. c_m  = farthest point sampling:  c_1 is the first point in order of coordinates,
+                  c_{i+1} = argmax_p  min_{j <= i} |p - c_j|
+    N(c)        = the k nearest points p of c with |p - c| <= r, c included
+    x_i         = W [max over p in N(c_i) of MLP((p - c_i) / r, features of p);  MLP(c_i, its sines and cosines)]
+
+An item stands at c_i, which proposals of boxes start from (`Placed`). There are no positions: coordinates are content.
+Points are first put in order of their coordinates and features, so that ties are decided in the same way for any order
+of the input; then every bit of the result is the same, and the items are in the order of the sampling.
+
+Source: lectures, E.3 (set to set: point clouds to boxes); misra2021, section 3; groups and sampling qi2017, section
+3.2; sines and cosines of coordinates tancik2020.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attention.axes import widen
+from regard.attention.masks import Padded, Placed
+from regard.layers.dropout import Dropout
+from regard.layers.linear import Linear
+from regard.models.readers.reader import Reader
+
+_FAR = -9.0
+"""Center of padding, relative to the extent: away from all boxes."""
+_RATES = 4
+
+
+class PointReader(Reader):
+    """Reader of padded clouds (batch, points, 3 + features), giving items (batch, groups, dim).
+
+    Coordinates are in meters from the middle of the cloud. A cloud of fewer points than groups has an item for each.
+
+    extent:    sides of the space that is searched, in meters; centers are relative to it.
+    features:  numbers of each point besides its coordinates.
+    groups:    number of items.
+    neighbors: number k of points in a group.
+    radius:    largest distance r of a point from the center of its group, in meters.
+    Raises:    ValueError if a size is not positive.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        extent: Sequence[float],
+        features: int = 0,
+        groups: int = 256,
+        neighbors: int = 16,
+        radius: float = 0.6,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        for name, value in (("groups", groups), ("neighbors", neighbors), ("radius", radius), ("extent", min(extent))):
+            if not value > 0:
+                raise ValueError(f"{name} must be positive, got {value}")
+        if len(extent) != 3:
+            raise ValueError(f"extent must be three sides, got {len(extent)}")
+        self.dim, self.groups, self.neighbors, self.radius = dim, groups, neighbors, radius
+        hidden = -(-dim // 2)
+        self.local = nn.Sequential(Linear(3 + features, hidden), nn.ReLU(), Linear(hidden, dim))
+        self.place = nn.Sequential(Linear(3 + 6 * _RATES, dim), nn.GELU(), Linear(dim, dim))
+        self.combine = Linear(2 * dim, dim)
+        self.dropout = Dropout(dropout)
+        self.register_buffer("_extent", torch.tensor([float(side) for side in extent]), persistent=False)
+        self.register_buffer("_rates", math.pi * 2.0 ** torch.arange(_RATES), persistent=False)
+
+    def forward(self, source: Padded) -> Placed:
+        """Return one item per group, with its center relative to the extent."""
+        points, lengths = sort_points(source.items, source.lengths), source.lengths
+        index = farthest_points(points[..., :3], lengths, self.groups)
+        centers = points.gather(1, index[..., None].expand(-1, -1, points.shape[-1]))[..., :3]
+        near, inside = nearest_points(points[..., :3], lengths, centers, self.neighbors, self.radius)
+        rows = torch.arange(len(points), device=points.device)[:, None, None]
+        group = points[rows, near]  # (batch, groups, neighbors, 3 + features)
+        offsets = (group[..., :3] - centers[:, :, None]) / self.radius
+        local = self.local(torch.cat((offsets, group[..., 3:]), -1))
+        local = local.masked_fill(~inside[..., None], -torch.inf).amax(2)
+        places = centers / self._extent + 0.5
+        angle = widen(places[..., None] * self._rates).flatten(-2)
+        place = self.place(torch.cat((places, angle.sin(), angle.cos()), -1).to(local.dtype))
+        items = self.dropout(self.combine(torch.cat((local, place), -1)))
+        counts = lengths.clamp(max=self.groups)
+        is_padding = torch.arange(self.groups, device=points.device) >= counts[:, None]
+        return Placed.of(
+            items.masked_fill(is_padding[..., None], 0.0), counts, places.masked_fill(is_padding[..., None], _FAR)
+        )
+
+
+def sort_points(
+    points: Float[Tensor, "batch time numbers"], lengths: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch time numbers"]:
+    """Return the points of each row in order of their first number, then their second ...; padding is zero and last."""
+    is_padding = torch.arange(points.shape[1], device=points.device) >= lengths[:, None]
+    keys = points.detach().masked_fill(is_padding[..., None], torch.inf)
+    order = torch.arange(points.shape[1], device=points.device).expand(points.shape[:2])
+    for column in reversed(range(points.shape[-1])):
+        order = order.gather(1, keys[..., column].gather(1, order).argsort(dim=1, stable=True))
+    return points.masked_fill(is_padding[..., None], 0.0).gather(1, order[..., None].expand_as(points))
+
+
+@torch.no_grad()
+def farthest_points(
+    points: Float[Tensor, "batch time 3"], lengths: Int[Tensor, " batch"], count: int
+) -> Int[Tensor, "batch groups"]:
+    """Return the indices of `count` points of each row, each the farthest from those before it; the first is point 0.
+
+    Rows with fewer points have each of them once, then repetitions.
+    """
+    rows = torch.arange(len(points), device=points.device)
+    is_padding = torch.arange(points.shape[1], device=points.device) >= lengths[:, None]
+    x, y, z = points.unbind(-1)
+    distance = torch.full_like(x, torch.inf).masked_fill(is_padding, -1.0)
+    index = torch.zeros(len(points), dtype=torch.int64, device=points.device)
+    selected = []
+    for _ in range(count):
+        selected.append(index)
+        a, b, c = (axis[rows, index][:, None] for axis in (x, y, z))
+        distance = torch.minimum(distance, (x - a).square() + (y - b).square() + (z - c).square())
+        taken = is_padding[rows, index]
+        distance[rows, index] = distance.new_full((), -0.5).where(~taken, -1.0)  # again only after all others
+        index = distance.argmax(1)
+    return torch.stack(selected, 1)
+
+
+@torch.no_grad()
+def nearest_points(
+    points: Float[Tensor, "batch time 3"],
+    lengths: Int[Tensor, " batch"],
+    centers: Float[Tensor, "batch groups 3"],
+    count: int,
+    radius: float,
+) -> tuple[Int[Tensor, "batch groups neighbors"], Tensor]:
+    """Return the indices of the nearest points of each center, at most `count`, and which lie within the radius."""
+    is_padding = torch.arange(points.shape[1], device=points.device) >= lengths[:, None]
+    distance = torch.cdist(centers, points, compute_mode="donot_use_mm_for_euclid_dist")
+    distance = distance.masked_fill(is_padding[:, None], torch.inf)
+    near = distance.topk(min(count, points.shape[1]), dim=-1, largest=False)
+    inside = near.values <= radius
+    inside[..., 0] |= ~inside.any(-1)  # a row without points
+    return near.indices, inside

@@ -1,0 +1,1 @@
+"""Object detection in point clouds: sets of points to sets of boxes."""

@@ -1,0 +1,90 @@
+"""Settings of the recipe `points`: object detection in point clouds. Importing them needs no torch."""
+
+from dataclasses import field
+from typing import Annotated
+
+from regard.data.config import OnBad, PointsConfig
+from regard.models.config import DetectorConfig
+from regard.recipes.base.config import OtherData
+from regard.recipes.base.entry import Entry
+from regard.settings.declare import settings
+from regard.settings.ranges import Batch, Fraction, Range
+from regard.train.config import TrainConfig
+
+
+@settings
+class PointsRunConfig:
+    """Object detection in point clouds (3DETR), from tables of boxes and clouds; synthetic rooms if none are given."""
+
+    data: PointsConfig = field(default_factory=PointsConfig)
+    """Clouds with boxes."""
+    groups: Annotated[int, Range(1, 65_536)] = 256
+    """Number of groups of points that the model attends to; their centers are sampled, each the farthest from those
+    before it."""
+    neighbors: Annotated[int, Range(1, 1_024)] = 16
+    """Number of points in a group: those nearest to its center."""
+    radius: Annotated[float, Range(0, 1e6, is_open_below=True)] = 0.6
+    """Largest distance of a point from the center of its group, in meters."""
+    model: DetectorConfig = field(default_factory=lambda: DetectorConfig(num_queries=32))
+    """The model. Coordinates are part of the items, so core.positions is none."""
+    augment: bool = True
+    """Random turns by 90 degrees, mirroring, scaling and missing points in training."""
+    batch: Batch = 8
+    """Clouds per batch."""
+    threshold: Fraction = 0.4
+    """Minimum score of the boxes that `predict` and `look` show."""
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            steps=1000,
+            lr=1e-3,
+            warmup=100,
+            schedule="cosine",
+            label_smoothing=0.0,
+            weight_decay=1e-4,
+            clip=1.0,
+            precision="auto",
+            validate_every=200,
+            average=3,
+            patience=0,
+        )
+    )
+    """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` clouds per step."""
+
+
+@settings
+class OtherClouds(OtherData):
+    """Other clouds with boxes to evaluate a detector on."""
+
+    test: tuple[str, ...] = ()
+    """Boxes: FILE.csv, FILE.tsv or FILE.jsonl, beside their clouds. Several are evaluated one by one. Default: the
+    run's test data."""
+    on_bad: OnBad = "error"
+    """Handling of missing or damaged clouds, and of boxes without size or away from their cloud: error stops; skip
+    leaves them out and counts them."""
+
+
+@settings
+class PointsEvaluation:
+    """Test data."""
+
+    data: OtherClouds = field(default_factory=OtherClouds)
+    """Clouds to evaluate on instead of the run's own test data."""
+
+
+@settings
+class PointsPrediction:
+    """Detection options."""
+
+    threshold: Fraction = 0.4
+    """Minimum score of the boxes; the default is the run's own."""
+
+
+ENTRY = Entry(
+    name="points",
+    summary="object detection in point clouds (3DETR), from tables and clouds; synthetic rooms if not given",
+    config=PointsRunConfig,
+    options=PointsPrediction,
+    evaluation=PointsEvaluation,
+    input="points",
+    recipe="regard.recipes.points.recipe:PointsRecipe",
+)

@@ -22,7 +22,8 @@ from regard.decode.search import search
 from regard.look.capture import Capture
 from regard.look.record import record
 from regard.models.build import build
-from regard.models.config import ModelConfig, TransformerConfig
+from regard.models.config import ModelConfig
+from regard.models.cores.config import TransformerConfig
 from regard.trace import Trace
 
 _WORK = [(1, 1), (1, 5), (16, 1), (16, 5)]

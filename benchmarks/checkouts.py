@@ -61,8 +61,9 @@ def training() -> dict[str, Callable[[], object]]:
     import torch  # noqa: PLC0415
 
     from regard.data.batches import EncodedPairs, TokenBatches  # noqa: PLC0415
-    from regard.models.build import build  # noqa: PLC0415
-    from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig  # noqa: PLC0415
+
+    # In each checkout this module has the configs, wherever they are.
+    from regard.models.build import ModelConfig, RecurrentConfig, TransformerConfig, build  # noqa: PLC0415
 
     draw = torch.Generator().manual_seed(1)
 
@@ -97,8 +98,7 @@ def decoding() -> dict[str, Callable[[], object]]:
 
     from regard.decode.config import DecodeConfig  # noqa: PLC0415
     from regard.engines.registry import prepare  # noqa: PLC0415
-    from regard.models.build import build  # noqa: PLC0415
-    from regard.models.config import ModelConfig, TransformerConfig  # noqa: PLC0415
+    from regard.models.build import ModelConfig, TransformerConfig, build  # noqa: PLC0415
 
     core = TransformerConfig(layers=4, width=128, heads=4, feedforward=512)
     model = build(ModelConfig(core=core), source_vocab=VOCAB, target_vocab=VOCAB).eval()

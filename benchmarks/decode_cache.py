@@ -19,7 +19,8 @@ import torch
 
 from regard.attention.masks import Padded
 from regard.models.build import build
-from regard.models.config import ModelConfig, TransformerConfig
+from regard.models.config import ModelConfig
+from regard.models.cores.config import TransformerConfig
 from regard.models.model import Model
 
 BOS, VOCAB, SOURCE_LEN = 2, 8000, 15

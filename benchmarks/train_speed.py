@@ -34,15 +34,10 @@ from regard.attention.masks import Padded, Unpadded
 from regard.data.batches import EncodedPairs, PairBatch, TokenBatches, count_target_tokens
 from regard.data.config import TokenizerConfig
 from regard.data.tokenizer import train_tokenizers
+from regard.layers.positions.config import LearnedConfig, NoPositionsConfig
 from regard.models.build import build, build_classifier, build_language_model
-from regard.models.config import (
-    ClassifierConfig,
-    LanguageModelConfig,
-    LearnedConfig,
-    ModelConfig,
-    NoPositionsConfig,
-    TransformerConfig,
-)
+from regard.models.config import ClassifierConfig, LanguageModelConfig, ModelConfig
+from regard.models.cores.config import TransformerConfig
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.models.writers.classes import ClassWriter

@@ -33,7 +33,8 @@ from regard.decode.beam import beam as beam_search
 from regard.decode.config import DecodeConfig
 from regard.engines.registry import prepare
 from regard.models.build import build
-from regard.models.config import CoreConfig, ModelConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import ModelConfig
+from regard.models.cores.config import CoreConfig, RecurrentConfig, TransformerConfig
 from regard.models.model import Model
 from regard.system.allocator import keep_freed_memory
 

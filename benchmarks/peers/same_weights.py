@@ -21,7 +21,8 @@ from benchmarks.peers.translators import marian
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.layers.positions.sinusoidal import sinusoids
 from regard.models.build import build, build_language_model
-from regard.models.config import LanguageModelConfig, ModelConfig, TransformerConfig
+from regard.models.config import LanguageModelConfig, ModelConfig
+from regard.models.cores.config import TransformerConfig
 from regard.models.model import Model
 
 __all__ = [

@@ -22,8 +22,10 @@ from benchmarks.peers.stepping import Step, our_step, their_step
 from regard.attention.masks import Padded
 from regard.data.batches import Batch
 from regard.data.text.windows import WindowBatch
+from regard.layers.positions.config import LearnedConfig
 from regard.models.build import build_language_model
-from regard.models.config import LanguageModelConfig, LearnedConfig, TransformerConfig
+from regard.models.config import LanguageModelConfig
+from regard.models.cores.config import TransformerConfig
 from regard.system.allocator import keep_freed_memory
 
 SIZES, ROWS = Sizes(), 12

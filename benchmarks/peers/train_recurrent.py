@@ -19,7 +19,8 @@ from benchmarks.peers.stepping import Step, our_step, their_step
 from benchmarks.peers.translators import DROPOUT, SMOOTHING
 from regard.data.batches import PairBatch, count_target_tokens
 from regard.models.build import build
-from regard.models.config import ModelConfig, RecurrentConfig
+from regard.models.config import ModelConfig
+from regard.models.cores.config import RecurrentConfig
 from regard.system.allocator import keep_freed_memory
 
 SIZE = 256

@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from benchmarks.peers.options import Options, Report, parse_options, training_precisions
 from benchmarks.peers.rounds import OURS, measure_growth, measure_growth_alone, product_rate, report_ratios, take_turns
 from benchmarks.peers.stepping import Step, our_step, their_step
+from regard.layers.positions.config import NoPositionsConfig
 from regard.models.build import build_classifier
-from regard.models.config import ClassifierConfig, NoPositionsConfig, TransformerConfig
+from regard.models.config import ClassifierConfig
+from regard.models.cores.config import TransformerConfig
 from regard.models.readers.images import ImageReader
 from regard.models.writers.classes import ClassWriter
 from regard.system.allocator import keep_freed_memory

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from benchmarks.peers.material import VOCAB, inputs_and_targets
 from regard.data.batches import PairBatch, count_target_tokens
-from regard.models.config import TransformerConfig
+from regard.models.cores.config import TransformerConfig
 
 __all__ = ["DROPOUT", "PEERS", "SIZES", "SMOOTHING", "flops", "marian", "peer"]
 

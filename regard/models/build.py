@@ -13,20 +13,22 @@ from regard.layers.linear import Linear
 from regard.layers.pool import AttentionPooling, ClassToken, LastItem, MeanPooling
 from regard.layers.positions.grid import GridPositions
 from regard.models.autoencoders.autoencoder import Autoencoder
+from regard.models.autoencoders.config import AutoencoderConfig
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.models.config import (
-    AutoencoderConfig,
     ClassifierConfig,
-    CoreConfig,
     DetectorConfig,
     EncoderConfig,
     ForecasterConfig,
     LanguageModelConfig,
     ModelConfig,
-    RecurrentConfig,
-    SelfAttentiveConfig,
     TaggerConfig,
     TokenModelConfig,
+)
+from regard.models.cores.config import (
+    CoreConfig,
+    RecurrentConfig,
+    SelfAttentiveConfig,
     TransformerConfig,
     directions_of,
 )

@@ -3,17 +3,9 @@
 regard.recipes.presets lists them with their sources, and the recipes that take them.
 """
 
-from regard.models.config import (
-    ClassifierConfig,
-    DetectorConfig,
-    LanguageModelConfig,
-    LearnedConfig,
-    ModelConfig,
-    NoPositionsConfig,
-    RecurrentConfig,
-    SelfAttentiveConfig,
-    TransformerConfig,
-)
+from regard.layers.positions.config import LearnedConfig, NoPositionsConfig
+from regard.models.config import ClassifierConfig, DetectorConfig, LanguageModelConfig, ModelConfig
+from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 
 
 def vaswani_base() -> ModelConfig:

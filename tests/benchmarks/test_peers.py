@@ -17,7 +17,8 @@ from benchmarks.peers.translators import flops
 from regard.attention.masks import Padded
 from regard.data.batches import PairBatch
 from regard.models.build import build
-from regard.models.config import ModelConfig, TransformerConfig
+from regard.models.config import ModelConfig
+from regard.models.cores.config import TransformerConfig
 
 CONFIG = TransformerConfig(layers=1, width=8, heads=2, feedforward=16)
 

@@ -29,17 +29,10 @@ from regard.engines.engine import Engine
 from regard.engines.registry import prepare, refusal_reason
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
+from regard.layers.positions.config import LearnedConfig, PositionsConfig, RotaryConfig, SinusoidalConfig
 from regard.models.build import build, build_language_model
-from regard.models.config import (
-    LanguageModelConfig,
-    LearnedConfig,
-    ModelConfig,
-    PositionsConfig,
-    RotaryConfig,
-    SinusoidalConfig,
-    TransformerConfig,
-    max_length_of,
-)
+from regard.models.config import LanguageModelConfig, ModelConfig
+from regard.models.cores.config import TransformerConfig, max_length_of
 from tests.campaigns.campaign import Campaign, Outcome
 
 __all__ = ["CAMPAIGN"]

@@ -7,19 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.models.build import build
-from regard.models.config import (
+from regard.layers.positions.config import (
     AlibiConfig,
     LearnedConfig,
-    ModelConfig,
     NoPositionsConfig,
-    RecurrentConfig,
     RelativeConfig,
     RotaryConfig,
-    SelfAttentiveConfig,
     SinusoidalConfig,
-    TransformerConfig,
 )
+from regard.models.build import build
+from regard.models.config import ModelConfig
+from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.model import Model
 from tests.helpers import close, without_gradient
 

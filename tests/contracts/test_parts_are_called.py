@@ -8,7 +8,8 @@ from regard.data.batches import pad
 from regard.data.tokenizer import BOS, EOS
 from regard.layers.dropout import Dropout
 from regard.models.build import build
-from regard.models.config import ModelConfig, TransformerConfig
+from regard.models.config import ModelConfig
+from regard.models.cores.config import TransformerConfig
 from regard.models.model import Model
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")

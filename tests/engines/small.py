@@ -14,7 +14,8 @@ from regard.engines.registry import prepare, refusal_reason
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.models.build import build, build_language_model
-from regard.models.config import LanguageModelConfig, ModelConfig, TransformerConfig
+from regard.models.config import LanguageModelConfig, ModelConfig
+from regard.models.cores.config import TransformerConfig
 
 VOCAB = 13
 SMALL = TransformerConfig(layers=2, width=12, heads=2, feedforward=20)

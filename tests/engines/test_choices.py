@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.engines.registry import refusal_reason
-from regard.models.config import AlibiConfig
+from regard.layers.positions.config import AlibiConfig
 from tests.engines.small import ENGINES, SMALL, check, encoder_decoder, language_model
 
 

@@ -26,20 +26,17 @@ from regard.engines.ctranslate2.engine import CTranslate2Engine
 from regard.engines.registry import prepare, refusal_reason
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
-from regard.models.build import build, build_language_model
-from regard.models.config import (
+from regard.layers.positions.config import (
     AlibiConfig,
-    LanguageModelConfig,
     LearnedConfig,
-    ModelConfig,
     NoPositionsConfig,
-    RecurrentConfig,
     RelativeConfig,
     RotaryConfig,
-    SelfAttentiveConfig,
     SinusoidalConfig,
-    TransformerConfig,
 )
+from regard.models.build import build, build_language_model
+from regard.models.config import LanguageModelConfig, ModelConfig
+from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.model import Model
 
 VOCAB = 19

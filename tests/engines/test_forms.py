@@ -24,17 +24,12 @@ from regard.layers.dropout import Dropout
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import NoFormError, TextForm, form_of
 from regard.layers.multihead import MultiHead
+from regard.layers.positions.config import LearnedConfig, NoPositionsConfig, PositionsConfig, SinusoidalConfig
 from regard.layers.positions.learned import Learned
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.read import Read
-from regard.models.config import (
-    LearnedConfig,
-    ModelConfig,
-    NoPositionsConfig,
-    PositionsConfig,
-    SinusoidalConfig,
-    TransformerConfig,
-)
+from regard.models.config import ModelConfig
+from regard.models.cores.config import TransformerConfig
 from regard.models.readers.tokens import embedding_projection
 from tests.engines.small import ENGINES, SMALL, VOCAB, Change, check, encoder_decoder, is_close, language_model, outputs
 

@@ -22,9 +22,9 @@ from regard.layers.blocks import DecoderBlock
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import FeedForwardForm, LinearForm, form_leaves
 from regard.layers.multihead import MultiHead
+from regard.layers.positions.config import AlibiConfig, LearnedConfig, NoPositionsConfig, RelativeConfig, RotaryConfig
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.residual import Residual
-from regard.models.config import AlibiConfig, LearnedConfig, NoPositionsConfig, RelativeConfig, RotaryConfig
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.tokens import TokenWriter
 from tests.engines.small import SMALL, Change, encoder_decoder, language_model, outputs

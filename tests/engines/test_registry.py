@@ -19,7 +19,8 @@ from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.look.record import record
 from regard.models.build import build, build_language_model
-from regard.models.config import LanguageModelConfig, ModelConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import LanguageModelConfig, ModelConfig
+from regard.models.cores.config import RecurrentConfig, TransformerConfig
 from regard.recipes.load import load
 from regard.trace import Trace
 from tests.recipes.toy import SOURCES, toy_arguments

@@ -10,7 +10,7 @@ from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import SampleConfig
 from regard.engines.engine import check_prompts, check_sentences, check_specials
 from regard.engines.registry import prepare
-from regard.models.config import LearnedConfig
+from regard.layers.positions.config import LearnedConfig
 from tests.engines.small import DECODE, ENGINES, SENTENCES, SMALL, VOCAB, encoder_decoder, language_model
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")

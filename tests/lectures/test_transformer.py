@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.layers.blocks import DecoderBlock, EncoderBlock
 from regard.layers.multihead import MultiHead
+from regard.layers.positions.config import NoPositionsConfig
 from regard.layers.residual import Residual
-from regard.models.config import NoPositionsConfig, TransformerConfig
+from regard.models.cores.config import TransformerConfig
 from regard.models.cores.transformer import Transformer
 from tests.helpers import close
 

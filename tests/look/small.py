@@ -8,7 +8,8 @@ from regard.look.capture import Capture
 from regard.look.record import record
 from regard.look.sample import Axis, Sample
 from regard.models.build import build
-from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import ModelConfig
+from regard.models.cores.config import RecurrentConfig, TransformerConfig
 from regard.models.model import Model
 
 PAD, BOS, EOS = 0, 2, 3

@@ -8,18 +8,13 @@ import torch
 from regard.data.batches import pad
 from regard.decode.config import SampleConfig
 from regard.decode.sample import sample, trace_tokens
+from regard.layers.positions.config import RotaryConfig
 from regard.look.hooks import record_weights
 from regard.look.record import record
 from regard.look.sample import Axis, Sample
 from regard.models.build import build_classifier, build_detector, build_language_model
-from regard.models.config import (
-    ClassifierConfig,
-    DetectorConfig,
-    LanguageModelConfig,
-    RotaryConfig,
-    SelfAttentiveConfig,
-    TransformerConfig,
-)
+from regard.models.config import ClassifierConfig, DetectorConfig, LanguageModelConfig
+from regard.models.cores.config import SelfAttentiveConfig, TransformerConfig
 from regard.models.readers.images import ImageReader
 from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.models.writers.classes import ClassWriter

@@ -5,7 +5,7 @@ import torch
 
 from regard.look.hooks import record_weights
 from regard.look.record import record
-from regard.models.config import RecurrentConfig
+from regard.models.cores.config import RecurrentConfig
 from tests.helpers import close
 from tests.look.toys import (
     BOS,

@@ -10,16 +10,10 @@ from torch import nn
 
 from regard.cli.main import main
 from regard.errors import UserError
+from regard.layers.positions.config import AlibiConfig, LearnedConfig, NoPositionsConfig, RotaryConfig, SinusoidalConfig
 from regard.look.figures import matrix as module
 from regard.look.figures.positions import plot_positions
-from regard.models.config import (
-    AlibiConfig,
-    LearnedConfig,
-    NoPositionsConfig,
-    RotaryConfig,
-    SinusoidalConfig,
-    TransformerConfig,
-)
+from regard.models.cores.config import TransformerConfig
 from regard.models.cores.transformer import Transformer
 from tests.look.pictures import check_picture
 

@@ -8,7 +8,7 @@ from regard.attention.memory import Memory
 from regard.layers.pool import AttentionPooling
 from regard.layers.read import KINDS, Read, Role
 from regard.look.record import record
-from regard.models.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.cores.recurrent import Recurrent
 from regard.models.cores.self_attentive import SelfAttentive
 from regard.models.cores.transformer import Transformer

@@ -11,7 +11,8 @@ from regard.look.hooks import record_weights
 from regard.look.record import record
 from regard.look.sample import Axis, Sample
 from regard.models.build import build
-from regard.models.config import CoreConfig, ModelConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from regard.models.config import ModelConfig
+from regard.models.cores.config import CoreConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.model import Model
 
 BOS, EOS, PAD = 2, 3, 0

@@ -6,8 +6,15 @@ from torch.nn.functional import gelu
 
 from regard.data.batches import Batch
 from regard.models.autoencoders.autoencoder import Autoencoder
+from regard.models.autoencoders.config import (
+    AutoencoderConfig,
+    ContractiveConfig,
+    KLConfig,
+    L1Config,
+    L2Config,
+    NoRegularizerConfig,
+)
 from regard.models.autoencoders.energy import mean_activation_divergence
-from regard.models.config import AutoencoderConfig, ContractiveConfig, KLConfig, L1Config, L2Config, NoRegularizerConfig
 from tests.helpers import close, without_gradient
 
 SHAPE = (2, 8, 12)

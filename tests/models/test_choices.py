@@ -16,17 +16,8 @@ from regard.attention.scores import Cosine, Dot
 from regard.errors import UserError
 from regard.layers.read import Read
 from regard.models.build import build, build_classifier, build_language_model, build_tagger
-from regard.models.config import (
-    ChoiceConfig,
-    ClassifierConfig,
-    EncoderConfig,
-    LanguageModelConfig,
-    ModelConfig,
-    RecurrentConfig,
-    SelfAttentiveConfig,
-    TaggerConfig,
-    TransformerConfig,
-)
+from regard.models.config import ClassifierConfig, EncoderConfig, LanguageModelConfig, ModelConfig, TaggerConfig
+from regard.models.cores.config import ChoiceConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.cores.core import create_choice
 from regard.models.cores.recurrent import Recurrent
 from regard.models.model import Model

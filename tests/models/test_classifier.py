@@ -13,7 +13,8 @@ from regard.layers.pool import AttentionPooling
 from regard.layers.read import Read
 from regard.look.hooks import record_weights
 from regard.models.build import build_classifier
-from regard.models.config import ClassifierConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from regard.models.config import ClassifierConfig
+from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.readers.images import ImageReader
 from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.models.writers.classes import ClassWriter

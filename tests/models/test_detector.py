@@ -8,15 +8,10 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded, Unpadded
 from regard.data.elements import LabeledRegions
+from regard.layers.positions.config import AlibiConfig, NoPositionsConfig
 from regard.models.build import build_core, build_detector
-from regard.models.config import (
-    AlibiConfig,
-    DetectorConfig,
-    NoPositionsConfig,
-    RecurrentConfig,
-    SelfAttentiveConfig,
-    TransformerConfig,
-)
+from regard.models.config import DetectorConfig
+from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.readers.reader import Reader
 from regard.models.writers.sets import SetPredictions, SetWriter
 from tests.helpers import close, without_gradient

@@ -13,16 +13,8 @@ from regard.attention.masks import Padded, Unpadded
 from regard.data.batches import PairBatch
 from regard.layers.linear import Linear
 from regard.models.build import build, build_classifier, build_language_model, build_tagger, build_token_reader
-from regard.models.config import (
-    CoreConfig,
-    LanguageModelConfig,
-    ModelConfig,
-    RecurrentConfig,
-    SelfAttentiveConfig,
-    TaggerConfig,
-    TextClassifierConfig,
-    TransformerConfig,
-)
+from regard.models.config import LanguageModelConfig, ModelConfig, TaggerConfig, TextClassifierConfig
+from regard.models.cores.config import CoreConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.readers.tokens import TokenReader, embedding_projection, embedding_table
 from regard.models.writers.classes import ClassWriter
 from regard.models.writers.tokens import TokenWriter

@@ -19,10 +19,10 @@ from regard.layers.pool import AttentionPooling
 from regard.layers.positions.grid import GridPositions
 from regard.layers.read import Read
 from regard.look.hooks import record_weights
-from regard.models import config as models_config
 from regard.models import readers, writers
 from regard.models.build import build_core
-from regard.models.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from regard.models.cores.config import CORES as CONFIGS_OF_CORES
+from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.cores.core import Core
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
@@ -210,7 +210,7 @@ def modules_in(folder: Any) -> set[str]:
 
 def test_every_reader_core_and_writer_is_in_the_tables():
     assert set(READERS) == modules_in(readers)
-    assert set(CORES) == set(models_config.CORES)
+    assert set(CORES) == set(CONFIGS_OF_CORES)
     assert set(WRITERS) - {"grid"} == modules_in(writers)  # a TokenWriter writes grids
 
 

@@ -7,7 +7,8 @@ from regard.attention.masks import Padded
 from regard.data.batches import PairBatch, pad
 from regard.layers.positions.grid import GridPositions
 from regard.models.build import build
-from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import ModelConfig
+from regard.models.cores.config import RecurrentConfig, TransformerConfig
 from regard.models.model import Model
 from tests.helpers import close
 

@@ -14,19 +14,10 @@ from regard.attention.memory import Memory
 from regard.data.batches import Batch, pad
 from regard.decode.config import SampleConfig
 from regard.decode.sample import sample
+from regard.layers.positions.config import AlibiConfig, LearnedConfig, NoPositionsConfig, RelativeConfig, RotaryConfig
 from regard.models.build import build_language_model
-from regard.models.config import (
-    AlibiConfig,
-    CoreConfig,
-    LanguageModelConfig,
-    LearnedConfig,
-    NoPositionsConfig,
-    RecurrentConfig,
-    RelativeConfig,
-    RotaryConfig,
-    SelfAttentiveConfig,
-    TransformerConfig,
-)
+from regard.models.config import LanguageModelConfig
+from regard.models.cores.config import CoreConfig, RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.model import Model
 from tests.helpers import close, without_gradient
 

@@ -14,8 +14,9 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from regard.attention.memory import KeyValueCache, QuantizedMemory, RingMemory, SlidingMemory, StaticMemory
 from regard.layers.blocks import DecoderBlock
+from regard.layers.positions.config import RotaryConfig
 from regard.layers.positions.rotary import LinearScaling, Llama3Scaling, Rotary
-from regard.models.config import RotaryConfig, TransformerConfig
+from regard.models.cores.config import TransformerConfig
 from regard.models.cores.transformer import Transformer
 from tests.helpers import close
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import regard
 from regard.attention.masks import Unpadded
-from regard.models.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from tests.helpers import close
 from tests.shapes import without_checks
 

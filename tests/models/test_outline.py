@@ -12,9 +12,11 @@ from regard.cli.train import TrainOptions
 from regard.data.batches import Batch
 from regard.look.figures.model import plot_outline
 from regard.models.autoencoders.autoencoder import Autoencoder
+from regard.models.autoencoders.config import AutoencoderConfig
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.models.build import build_language_model
-from regard.models.config import AutoencoderConfig, LanguageModelConfig, TransformerConfig
+from regard.models.config import LanguageModelConfig
+from regard.models.cores.config import TransformerConfig
 from regard.models.outline import Shape, outline
 from regard.recipes.base.run import Run
 from regard.recipes.base.trained import TrainedRun

@@ -10,10 +10,11 @@ from regard.engines.registry import refusal_reason
 from regard.layers.feedforward import FeedForward, GatedFeedForward
 from regard.layers.norms import RMSNorm
 from regard.layers.positions.base import AlibiPositions, PositionalEncoding
+from regard.layers.positions.config import RotaryConfig
 from regard.layers.positions.learned import Learned
 from regard.layers.positions.rotary import Rotary
 from regard.layers.positions.sinusoidal import Sinusoidal
-from regard.models.config import RotaryConfig, TransformerConfig
+from regard.models.cores.config import TransformerConfig
 from regard.models.cores.recurrent import Recurrent
 from regard.models.cores.transformer import Transformer
 from regard.models.model import Model

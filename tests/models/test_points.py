@@ -8,8 +8,10 @@ import torch
 
 from regard.attention.masks import Padded, Placed, Unpadded
 from regard.data.elements import LabeledRegions
+from regard.layers.positions.config import NoPositionsConfig
 from regard.models.build import build_detector
-from regard.models.config import DetectorConfig, NoPositionsConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import DetectorConfig
+from regard.models.cores.config import RecurrentConfig, TransformerConfig
 from regard.models.readers.points import PointReader, farthest_points, nearest_points, sort_points
 from regard.models.writers.matching import task_aligned_assignment
 from regard.models.writers.sets import SetWriter

@@ -10,7 +10,7 @@ from regard.attention.choices import Sparse
 from regard.attention.masks import Padded, Unpadded
 from regard.layers.recurrent.cells import GRUCell
 from regard.look.hooks import record_weights
-from regard.models.config import RecurrentConfig
+from regard.models.cores.config import RecurrentConfig
 from regard.models.cores.recurrent import Recurrent
 from regard.ops.additive import MAX_EXP_INPUT
 from regard.ops.dispatch import find

@@ -11,7 +11,7 @@ from regard.attention.masks import Padded
 from regard.attention.scores import Additive, Cosine, Dot, General, SoftCap
 from regard.attention.scores.base import ScoreSizes
 from regard.layers.read import Read
-from regard.models.config import STATE_SCORES, RecurrentConfig
+from regard.models.cores.config import STATE_SCORES, RecurrentConfig
 from regard.models.cores.core import create_score
 from regard.models.cores.recurrent import Recurrent
 from regard.settings.tree import to_plain

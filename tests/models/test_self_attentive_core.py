@@ -7,7 +7,7 @@ from torch import nn
 from regard.attention.masks import Padded
 from regard.look.hooks import record_weights
 from regard.models.build import build_core
-from regard.models.config import CORES, SelfAttentiveConfig, TransformerConfig
+from regard.models.cores.config import CORES, SelfAttentiveConfig, TransformerConfig
 from regard.models.cores.self_attentive import SelfAttentive
 from tests.helpers import close
 

@@ -10,14 +10,8 @@ from torch.nn import functional
 from regard.attention.biases import Alibi, RelativeBias
 from regard.attention.masks import Padded
 from regard.attention.scores import Dot, General
-from regard.models.config import (
-    AlibiConfig,
-    NoPositionsConfig,
-    PositionsConfig,
-    RelativeConfig,
-    RotaryConfig,
-    TransformerConfig,
-)
+from regard.layers.positions.config import AlibiConfig, NoPositionsConfig, PositionsConfig, RelativeConfig, RotaryConfig
+from regard.models.cores.config import TransformerConfig
 from regard.models.cores.transformer import Transformer
 from regard.settings.tree import to_plain
 from tests.helpers import close

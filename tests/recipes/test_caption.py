@@ -18,7 +18,8 @@ from regard.data.tokenizer import BOS, EOS
 from regard.errors import UserError
 from regard.look.hooks import record_weights
 from regard.models.build import build_captioner
-from regard.models.config import ModelConfig, TransformerConfig
+from regard.models.config import ModelConfig
+from regard.models.cores.config import TransformerConfig
 from regard.models.readers.images import ImageReader
 from regard.recipes.caption.config import CaptionRunConfig
 from regard.recipes.load import load

@@ -11,8 +11,10 @@ from regard.cli.main import main
 from regard.data.config import TracksConfig
 from regard.data.tracks import SceneBatches, TrackWindows, plan_scenes
 from regard.errors import UserError
+from regard.layers.positions.config import NoPositionsConfig
 from regard.models.build import build_forecaster
-from regard.models.config import ForecasterConfig, NoPositionsConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import ForecasterConfig
+from regard.models.cores.config import RecurrentConfig, TransformerConfig
 from regard.models.readers.tracks import AgentFrames
 from regard.models.writers.tracks import SceneTrackWriter
 from regard.recipes.load import load

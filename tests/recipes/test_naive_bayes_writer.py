@@ -6,7 +6,8 @@ import torch
 from regard.data.batches import pad
 from regard.data.text.labels import LabeledBatch
 from regard.models.build import build_classifier
-from regard.models.config import ClassifierConfig, RecurrentConfig
+from regard.models.config import ClassifierConfig
+from regard.models.cores.config import RecurrentConfig
 from regard.models.model import Model
 from regard.models.readers.tokens import embedding_table
 from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader, attach_ratios

@@ -9,14 +9,10 @@ import torch
 from regard.attention.masks import Padded
 from regard.cli.main import main
 from regard.errors import UserError
+from regard.layers.positions.config import NoPositionsConfig
 from regard.models.build import build_forecaster
-from regard.models.config import (
-    EncoderConfig,
-    NoPositionsConfig,
-    RecurrentConfig,
-    SelfAttentiveConfig,
-    TransformerConfig,
-)
+from regard.models.config import EncoderConfig
+from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.recipes.load import load
 from regard.recipes.tracks.recipe import displacement_errors
 from tests.helpers import close

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from regard.cli.main import COMMANDS, main
-from regard.models.config import CORES
+from regard.models.cores.config import CORES
 from regard.recipes.registry import RECIPES
 from regard.settings.tree import apply_changes, collect_groups
 

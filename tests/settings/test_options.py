@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from regard.errors import UserError
-from regard.models.config import ModelConfig, RecurrentConfig, TransformerConfig
+from regard.models.config import ModelConfig
+from regard.models.cores.config import RecurrentConfig, TransformerConfig
 from regard.settings.options import NoSettings, Parsed, option_name, parse, peek_option, wants_help
 
 

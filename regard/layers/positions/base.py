@@ -34,7 +34,7 @@ class PositionalEncoding(nn.Module):
 
     @classmethod
     def create(cls, config: Any, sizes: PositionSizes) -> Self:
-        """Create the encoding of its config (regard.models.config) for these sizes."""
+        """Create the encoding of its config (regard.layers.positions.config) for these sizes."""
         return cls()
 
     def check(self, sizes: PositionSizes) -> None:

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.layers.linear import Linear
+from regard.models.autoencoders.config import AutoencoderConfig, KLConfig, NoRegularizerConfig
 from regard.models.autoencoders.energy import ACTIVATIONS, contraction, mean_activation_divergence, reconstruction_cost
-from regard.models.config import AutoencoderConfig, KLConfig, NoRegularizerConfig
 from regard.models.model import BatchLoss
 
 

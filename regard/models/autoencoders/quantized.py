@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.models.autoencoders.autoencoder import AutoencoderPart, ReconstructionBatch
-from regard.models.config import AutoencoderConfig
+from regard.models.autoencoders.config import AutoencoderConfig
 from regard.models.model import BatchLoss
 
 _TINY = 1e-12

@@ -10,7 +10,7 @@
 `forward(targets, start(source))` and repeated `step` are equal up to rounding, which is tested for every core. A core
 is constructed for targets in order or for sets of queries (`in_order`): a set needs neither masks nor positions.
 
-The functions below create the parts of a core that its config names (regard.models.config).
+The functions below create the parts of a core that its config names (regard.models.cores.config).
 """
 
 import importlib
@@ -26,7 +26,8 @@ from regard.attention.choices import Choice, Hard, Soft, Sparse, TopK
 from regard.attention.masks import Padded
 from regard.attention.scores.base import Score, ScoreSizes
 from regard.layers.positions.base import PositionalEncoding, PositionSizes
-from regard.models.config import ChoiceConfig, PositionsConfig
+from regard.layers.positions.config import PositionsConfig
+from regard.models.cores.config import ChoiceConfig
 
 ConfigT = TypeVar("ConfigT")
 

@@ -12,7 +12,7 @@ from typing import Any, final
 from regard.attention.scores.base import Score
 from regard.layers.recurrent.cells import CELLS, Cell
 from regard.layers.recurrent.encoder import RecurrentEncoder
-from regard.models.config import RecurrentConfig
+from regard.models.cores.config import RecurrentConfig
 from regard.models.cores.core import config_of
 from regard.models.cores.recurrent_decoder import RecurrentDecoderCore
 

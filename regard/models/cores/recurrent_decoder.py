@@ -44,7 +44,7 @@ from regard.layers.read import Read, Role
 from regard.layers.recurrent.cells import CELLS, Cell, CellState, GRUCell
 from regard.layers.recurrent.encoder import EncodedSource
 from regard.layers.recurrent.self_attentive import Past, SelfAttentiveCell
-from regard.models.config import STATE_SCORES, RecurrentConfig, SelfAttentiveConfig, check_reads
+from regard.models.cores.config import STATE_SCORES, RecurrentConfig, SelfAttentiveConfig, check_reads
 from regard.models.cores.core import Core, create_choice, create_score
 from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory, decode
 

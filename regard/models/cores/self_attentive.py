@@ -19,7 +19,7 @@ from regard.attention.scores.base import Score
 from regard.layers.read import INPUT_AFTER_STATE, Role
 from regard.layers.recurrent.self_attentive import SelfAttentiveCell
 from regard.layers.recurrent.self_attentive_encoder import SelfAttentiveEncoder
-from regard.models.config import SelfAttentiveConfig
+from regard.models.cores.config import SelfAttentiveConfig
 from regard.models.cores.core import config_of, create_choice
 from regard.models.cores.recurrent_decoder import RecurrentDecoderCore
 

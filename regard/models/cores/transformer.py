@@ -31,9 +31,10 @@ from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
 from regard.layers.norms import RMSNorm
 from regard.layers.positions.base import PositionalEncoding, PositionSizes
+from regard.layers.positions.config import PositionsConfig
 from regard.layers.read import Role
 from regard.layers.residual import Residual
-from regard.models.config import SCORES, PositionsConfig, TransformerConfig
+from regard.models.cores.config import SCORES, TransformerConfig
 from regard.models.cores.core import Core, config_of, create_choice, create_positions, create_score
 
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any, TypeVar
 
 from regard.data.config import OnBad, PairFormat
 from regard.decode.config import DecodeConfig
-from regard.models.config import ModelConfig, max_length_of
+from regard.models.config import ModelConfig
+from regard.models.cores.config import max_length_of
 from regard.settings.declare import settings
 from regard.settings.ranges import Count, Range
 

@@ -21,7 +21,7 @@ from regard.decode.hypothesis import Hypothesis
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
 from regard.models.build import build
-from regard.models.config import max_length_of
+from regard.models.cores.config import max_length_of
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.config import PairsEvaluation, PairsPrediction, defaults_of_run

@@ -5,7 +5,8 @@ from typing import Annotated
 
 from regard.data.config import CaptionsConfig, OnBad, TokenizerConfig
 from regard.decode.config import DecodeConfig
-from regard.models.config import ModelConfig, TransformerConfig, max_length_of
+from regard.models.config import ModelConfig
+from regard.models.cores.config import TransformerConfig, max_length_of
 from regard.recipes.base.config import OtherData, PairsPrediction
 from regard.recipes.base.entry import Entry
 from regard.recipes.metrics.config import BleuConfig

@@ -35,7 +35,7 @@ from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.look.sample import Image, Sample
 from regard.models.build import build_captioner
-from regard.models.config import max_length_of
+from regard.models.cores.config import max_length_of
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel

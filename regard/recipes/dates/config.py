@@ -6,7 +6,8 @@ from typing import Annotated
 from regard.data.config import TokenizerConfig
 from regard.data.embedded.dates_config import DatesConfig
 from regard.decode.config import DecodeConfig
-from regard.models.config import ModelConfig, TransformerConfig
+from regard.models.config import ModelConfig
+from regard.models.cores.config import TransformerConfig
 from regard.recipes.base.config import PairsEvaluation, PairsPrediction, limit_input_length
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings

@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 from regard.data.config import OnBad, ScenesConfig, TokenizerConfig
 from regard.decode.config import DrawingConfig
-from regard.models.config import AutoencoderConfig, ModelConfig, TransformerConfig
+from regard.models.autoencoders.config import AutoencoderConfig
+from regard.models.config import ModelConfig
+from regard.models.cores.config import TransformerConfig
 from regard.recipes.base.config import OtherData
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings

@@ -37,7 +37,7 @@ from regard.errors import UserError
 from regard.look.sample import Axis, Sample
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.models.build import build
-from regard.models.config import max_length_of
+from regard.models.cores.config import max_length_of
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.entry import Entry

@@ -4,7 +4,9 @@ from dataclasses import field
 from typing import Annotated
 
 from regard.data.config import EventsConfig, OnBad
-from regard.models.config import DetectorConfig, NoPositionsConfig, TransformerConfig
+from regard.layers.positions.config import NoPositionsConfig
+from regard.models.config import DetectorConfig
+from regard.models.cores.config import TransformerConfig
 from regard.recipes.base.config import OtherData
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings

@@ -4,7 +4,9 @@ from dataclasses import field
 from typing import Annotated, Literal
 
 from regard.data.config import ImagesConfig
-from regard.models.config import ClassifierConfig, NoPositionsConfig, TransformerConfig
+from regard.layers.positions.config import NoPositionsConfig
+from regard.models.config import ClassifierConfig
+from regard.models.cores.config import TransformerConfig
 from regard.recipes.base.config import ImagesEvaluation, RankedPrediction
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings

@@ -5,7 +5,8 @@ from dataclasses import field
 from regard.data.config import TextConfig, TokenizerConfig
 from regard.decode.config import SampleConfig
 from regard.errors import UserError
-from regard.models.config import LanguageModelConfig, max_length_of, slide_refusal
+from regard.models.config import LanguageModelConfig
+from regard.models.cores.config import max_length_of, slide_refusal
 from regard.recipes.base.config import OtherData
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings

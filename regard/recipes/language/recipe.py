@@ -29,7 +29,7 @@ from regard.decode.sample import trace_tokens
 from regard.errors import UserError
 from regard.look.sample import Sample
 from regard.models.build import build_language_model
-from regard.models.config import RecurrentConfig
+from regard.models.cores.config import RecurrentConfig
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.recipe import Examples, Prepared, Ranked, Recipe

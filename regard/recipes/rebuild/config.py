@@ -3,7 +3,7 @@
 from dataclasses import field
 
 from regard.data.config import ImagesConfig, VectorsConfig
-from regard.models.config import AutoencoderConfig
+from regard.models.autoencoders.config import AutoencoderConfig
 from regard.recipes.base.config import ImagesEvaluation
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings

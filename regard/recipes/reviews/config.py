@@ -4,7 +4,8 @@ from dataclasses import field
 from typing import Literal
 
 from regard.data.config import LabeledConfig, OnBad, TokenizerConfig
-from regard.models.config import RecurrentConfig, TextClassifierConfig
+from regard.models.config import TextClassifierConfig
+from regard.models.cores.config import RecurrentConfig
 from regard.recipes.base.config import OtherData, RankedPrediction
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings

@@ -4,7 +4,8 @@ from dataclasses import field
 from typing import Literal
 
 from regard.data.config import OnBad, TaggedConfig, TokenizerConfig
-from regard.models.config import TaggerConfig, TransformerConfig, max_length_of
+from regard.models.config import TaggerConfig
+from regard.models.cores.config import TransformerConfig, max_length_of
 from regard.recipes.base.config import OtherData
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings

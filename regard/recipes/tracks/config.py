@@ -4,7 +4,9 @@ from dataclasses import field
 
 from regard.data.config import TracksConfig
 from regard.errors import UserError
-from regard.models.config import ForecasterConfig, NoPositionsConfig, TransformerConfig
+from regard.layers.positions.config import NoPositionsConfig
+from regard.models.config import ForecasterConfig
+from regard.models.cores.config import TransformerConfig
 from regard.recipes.base.config import OtherData
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings

@@ -8,15 +8,10 @@ import torch
 from regard.decode.config import SampleConfig
 from regard.engines.registry import prepare
 from regard.engines.torch import TorchEngine
+from regard.layers.positions.config import AlibiConfig, LearnedConfig, RelativeConfig, RotaryConfig
 from regard.models.build import build_language_model
-from regard.models.config import (
-    AlibiConfig,
-    LanguageModelConfig,
-    LearnedConfig,
-    RelativeConfig,
-    RotaryConfig,
-    TransformerConfig,
-)
+from regard.models.config import LanguageModelConfig
+from regard.models.cores.config import TransformerConfig
 from regard.models.model import Model
 
 VOCAB = 50

@@ -12,17 +12,10 @@ from regard.engines.engine import Engine
 from regard.engines.registry import prepare, refusal_reason
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
+from regard.layers.positions.config import AlibiConfig, LearnedConfig, NoPositionsConfig, RelativeConfig, RotaryConfig
 from regard.models.build import build
-from regard.models.config import (
-    AlibiConfig,
-    LearnedConfig,
-    ModelConfig,
-    NoPositionsConfig,
-    RecurrentConfig,
-    RelativeConfig,
-    RotaryConfig,
-    TransformerConfig,
-)
+from regard.models.config import ModelConfig
+from regard.models.cores.config import RecurrentConfig, TransformerConfig
 from regard.models.model import Model
 
 PAD, BOS, EOS, VOCAB = 0, 1, 2, 90

@@ -1,0 +1,100 @@
+"""Configs of positional encodings. Importing them needs no torch."""
+
+from typing import Annotated, ClassVar, Literal
+
+from regard.settings.declare import settings
+from regard.settings.ranges import Length, Range, Width
+
+_POSITIONS = "regard.layers.positions"
+
+
+@settings
+class SinusoidalConfig:
+    """Fixed sines and cosines, added to the items; any length."""
+
+    name: ClassVar[str] = "sinusoidal"
+    kind: ClassVar[str] = f"{_POSITIONS}.sinusoidal:Sinusoidal"
+
+
+@settings
+class LearnedConfig:
+    """A learned vector for each position, added to the items. (gehring2017)"""
+
+    name: ClassVar[str] = "learned"
+    kind: ClassVar[str] = f"{_POSITIONS}.learned:Learned"
+
+    max_length: Length = 1024
+    """Maximum sequence length."""
+
+
+@settings
+class RotaryConfig:
+    """Rotary positional encoding (RoPE): queries and keys of self-attention are rotated by position. (su2024)"""
+
+    name: ClassVar[str] = "rotary"
+    kind: ClassVar[str] = f"{_POSITIONS}.rotary:Rotary"
+
+    base: Annotated[float, Range(1, 1e12, is_open_below=True)] = 10_000.0
+    """Pair j of the numbers of a head of size d is rotated by base^(-2j/d) per position (rope_theta)."""
+    dim: Width | None = None
+    """Numbers of each head that are rotated; all if not given."""
+    interleaved: bool = False
+    """Pairs of numbers 2j and 2j + 1 (GPT-J); otherwise j and j + d/2 (Llama)."""
+    scaling: Literal["none", "linear", "llama3"] = "none"
+    """Angles for sequences longer than those of training: linear: all divided by factor (chen2023); llama3: those of
+    pairs that turn slowly (dubey2024)."""
+    factor: Annotated[float, Range(1, 1e6)] = 8.0
+    """Divisor of the angles (linear and llama3)."""
+    low_freq_factor: Annotated[float, Range(0, 1e6, is_open_below=True)] = 1.0
+    """Pairs with at most as many turns in original_max_length positions are divided by factor (llama3)."""
+    high_freq_factor: Annotated[float, Range(0, 1e6, is_open_below=True)] = 4.0
+    """Pairs with at least as many turns are not scaled (llama3)."""
+    original_max_length: Length = 8192
+    """Length of sequences in the original training (llama3)."""
+
+    def __post_init__(self) -> None:
+        if self.dim is not None and self.dim % 2:
+            raise ValueError(f"dim must be even, got {self.dim}")
+        if self.high_freq_factor <= self.low_freq_factor:
+            raise ValueError(
+                f"high_freq_factor must be above low_freq_factor={self.low_freq_factor}, got {self.high_freq_factor}"
+            )
+
+
+@settings
+class AlibiConfig:
+    """A bias of self-attention: a linear penalty on the distance, in both directions. (press2022)"""
+
+    name: ClassVar[str] = "alibi"
+    kind: ClassVar[str] = f"{_POSITIONS}.base:AlibiPositions"
+
+
+@settings
+class RelativeConfig:
+    """T5's bias of self-attention, learned for each head and range of distances. (raffel2020)"""
+
+    name: ClassVar[str] = "relative"
+    kind: ClassVar[str] = f"{_POSITIONS}.base:RelativePositions"
+
+    buckets: Annotated[int, Range(4, 65_536)] = 32
+    """Number of ranges of distances; half of them for later keys in an encoder."""
+    max_distance: Length = 128
+    """Distance from which all are in the last bucket."""
+
+    def __post_init__(self) -> None:
+        if self.buckets % 2:
+            raise ValueError(f"buckets must be even, got {self.buckets}")
+        if self.max_distance <= self.buckets // 2:
+            raise ValueError(f"max_distance must exceed {self.buckets // 2}, half of buckets, got {self.max_distance}")
+
+
+@settings
+class NoPositionsConfig:
+    """No positional encoding."""
+
+    name: ClassVar[str] = "none"
+    kind: ClassVar[str] = f"{_POSITIONS}.base:NoPositions"
+
+
+PositionsConfig = SinusoidalConfig | LearnedConfig | RotaryConfig | AlibiConfig | RelativeConfig | NoPositionsConfig
+"""Config of any positional encoding of a Transformer. `kind` is its class, whose method `create` takes the config."""

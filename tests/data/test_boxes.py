@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from regard.data.annotated import Annotated, AnnotatedDataset
 from regard.data.config import BoxesConfig
 from regard.data.embedded.shapes import make_shapes
-from regard.data.images.annotations import AnnotatedImage
 from regard.data.images.box_batches import BoxBatches, resize_and_pad
-from regard.data.images.boxes import BoxDataset, read_boxes
+from regard.data.images.boxes import read_boxes
 from regard.data.text.labels import Labels
 from regard.errors import UserError
 
@@ -71,13 +71,13 @@ def test_formats_agree_in_folders_and_tars(folder):
             archive.add(folder / "images" / name, arcname=f"inside/{name}")
     files = write_coco(folder / "instances_train.json"), write_csv(folder / "c.csv"), write_jsonl(folder / "l.jsonl")
     data_sets = [read_boxes(path, None, CONFIG) for path in files]
-    assert data_sets[0].draw(0).size == (40, 30)  # from the tar that is named like the file
+    assert data_sets[0].load(0).size == (40, 30)  # from the tar that is named like the file
     for data in data_sets:
         assert [item.file for item in data.items] == ["a.png", "b.png"]
         assert data.items[0].boxes.tolist() == [[2, 3, 10, 12], [20, 5, 8, 8]]
         assert data.items[0].labels == ("cat", "dog")
         assert data.items[1].boxes.shape == (0, 4)
-        assert data.labels() == ("cat", "dog")
+        assert data.labels.names == ("cat", "dog")
 
 
 @pytest.mark.parametrize(
@@ -184,11 +184,11 @@ def test_stated_size_decides_whether_boxes_are_rotated(tmp_path, orientation):
     save_with_orientation(tmp_path / "a.png", orientation, (40, 30), stored)
     boxes = {}
     for name, (width, height) in (("before", (40, 30)), ("after", (30, 40))):
-        box = bounds_of_spot(boxes["before"].draw(0)) if boxes else stored
+        box = bounds_of_spot(boxes["before"].load(0)) if boxes else stored
         images = [{"id": 0, "file_name": "a.png", "width": width, "height": height}]
         path = write_coco(tmp_path / f"{name}.json", {"a.png": [(box, "cat")]}, images=images)
         boxes[name] = read_boxes(path, tmp_path, CONFIG)
-        assert boxes[name].items[0].boxes.tolist() == [bounds_of_spot(boxes[name].draw(0))]
+        assert boxes[name].items[0].boxes.tolist() == [bounds_of_spot(boxes[name].load(0))]
     assert boxes["after"].notices == ()
     (notice,) = boxes["before"].notices
     assert "1 images have an EXIF orientation, and the sizes in the file are those before the rotation" in notice
@@ -214,7 +214,7 @@ def test_boxes_refer_to_the_upright_image_if_the_size_does_not_decide(tmp_path, 
     assert data.items[0].boxes.tolist() == [[1, 2, 3, 4]]
     (notice,) = data.notices
     assert "1 images have an EXIF orientation, and the file does not tell whether boxes refer to the image" in notice
-    assert data.draw(0).size == (size[::-1] if orientation == 6 else size)
+    assert data.load(0).size == (size[::-1] if orientation == 6 else size)
 
 
 def test_names_are_looked_up_in_the_folder_of_the_file_too(folder):
@@ -222,7 +222,7 @@ def test_names_are_looked_up_in_the_folder_of_the_file_too(folder):
     assert len(read_boxes(path, None, CONFIG)) == 2
     path = write_coco(folder / "result.json", {f"images\\{name}": rows for name, rows in BOXES.items()})
     data = read_boxes(path, None, CONFIG)
-    assert [data.draw(i).size for i in range(2)] == [(40, 30)] * 2
+    assert [data.load(i).size for i in range(2)] == [(40, 30)] * 2
     path = write_coco(folder / "result.json", {"gone.png": []})
     with pytest.raises(UserError, match=rf"image 1: there is no image gone.png in {folder}/images or {folder}\."):
         read_boxes(path, None, CONFIG)
@@ -245,14 +245,14 @@ def test_bad_lines_are_an_error_or_skipped(folder, ending):
     assert len(data.skipped) == 3
 
 
-def make_spots(seed: int) -> BoxDataset:
+def make_spots(seed: int) -> AnnotatedDataset:
     """Return one image with a bright square on a dark background, and its box."""
     draw = np.random.default_rng(seed)
     x, y = int(draw.integers(0, 28)), int(draw.integers(0, 18))
     pixels = np.zeros((30, 40, 3), np.uint8)
     pixels[y : y + 12, x : x + 12] = 255
-    item = AnnotatedImage("spot", np.array([[x, y, 12.0, 12.0]]), ("spot",), "here")
-    return BoxDataset((item,), lambda i: Image.fromarray(pixels), "spots")
+    item = Annotated("spot", np.array([[x, y, 12.0, 12.0]]), ("spot",), "here")
+    return AnnotatedDataset((item,), lambda i: Image.fromarray(pixels), "spots")
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -294,7 +294,7 @@ def test_training_shuffles_images_without_augmentation():
 def test_each_image_is_opened_once():
     opened = []
     data = make_spots(1)
-    watched = BoxDataset(data.items, lambda i: opened.append(i) or data.draw(i), "spots")
+    watched = AnnotatedDataset(data.items, lambda i: opened.append(i) or data.load(i), "spots")
     batches = BoxBatches(watched, Labels(("spot",)), width=20, height=15, rows=1, seed=1)
     assert batches.scale(0) == 0.5
     batches.collate(0, (0,))
@@ -311,7 +311,7 @@ def test_synthetic_shapes_fill_their_boxes():
     data = make_shapes("train", 1, BoxesConfig(width=64, height=48))
     assert [len(item.labels) for item in data.items[:50]] != [0] * 50
     for i in range(40):
-        pixels = np.asarray(data.draw(i)).max(-1)
+        pixels = np.asarray(data.load(i)).max(-1)
         inside = np.zeros_like(pixels, bool)
         for x, y, w, h in data.items[i].boxes.astype(int):
             inside[y : y + h, x : x + w] = True
@@ -328,8 +328,8 @@ def test_synthetic_shapes_fill_their_boxes():
 
 def test_augmentation_shifts_images():
     pixels = np.zeros((30, 40, 3), np.uint8)
-    middle = BoxDataset(
-        (AnnotatedImage("spot", np.array([[14.0, 9.0, 12.0, 12.0]]), ("spot",), "here"),),
+    middle = AnnotatedDataset(
+        (Annotated("spot", np.array([[14.0, 9.0, 12.0, 12.0]]), ("spot",), "here"),),
         lambda i: Image.fromarray(pixels),
         "x",
     )

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from regard.data.annotated import Annotated, AnnotatedDataset
 from regard.data.config import PointsConfig
 from regard.data.embedded.rooms import make_room
 from regard.data.points.batches import CloudBatches, to_boxes, to_regions
-from regard.data.points.clouds import AnnotatedCloud, CloudDataset, CloudScale, middle_of, read_clouds, thin_cloud
+from regard.data.points.clouds import CloudScale, middle_of, read_clouds, thin_cloud
 from regard.data.points.files import parse_cloud
 from regard.data.text.labels import Labels
 from regard.errors import UserError
@@ -161,7 +162,7 @@ def test_a_table_names_clouds_and_boxes(tmp_path):
     assert data.items[0].labels == ("chair", "table")
     assert data.items[0].boxes.tolist() == [[1, 1, 1, 0.5, 0.6, 0.7], [0, 2, 1, 1, 1, 1]]
     assert data.items[1].boxes.shape == (0, 6)
-    assert data.labels() == ("chair", "table")
+    assert data.labels.names == ("chair", "table")
     assert np.array_equal(data.load(1), thin_cloud(b, 99))
 
 
@@ -212,13 +213,13 @@ def test_thinning_keeps_means_of_cells_in_any_order():
     assert len(thin_cloud(np.ones((100, 3)), 16)) == 1  # all points at one place
 
 
-def dataset(count: int = 3) -> CloudDataset:
+def dataset(count: int = 3) -> AnnotatedDataset:
     draw, clouds, items = np.random.default_rng(5), [], []
     for i in range(count):
         clouds.append(draw.uniform(0, (4, 3, 2, 9), (20 + i, 4)) + np.array([100, -50, 3, 0]))
         boxes = np.array([[102.0, -49, 4, 1, 0.5, 0.6], [101.0, -48, 3.5, 0.4, 0.8, 1.0]])[: i % 3]
-        items.append(AnnotatedCloud(f"{i}", boxes, ("chair", "bed")[: i % 3], f"cloud {i}"))
-    return CloudDataset(tuple(items), clouds.__getitem__, "clouds")
+        items.append(Annotated(f"{i}", boxes, ("chair", "bed")[: i % 3], f"cloud {i}"))
+    return AnnotatedDataset(tuple(items), clouds.__getitem__, "clouds")
 
 
 def test_scales_hold_all_points_and_boxes(tmp_path):
@@ -245,7 +246,7 @@ def test_augmentation_moves_boxes_with_their_points():
     corners = np.array([[x, y, z] for x in (1.0, 2.0) for y in (0.5, 0.9) for z in (0.2, 1.0)])
     cloud = np.concatenate((corners, [[-3.0, -3, -1], [3.0, 3, 2]]))
     boxes = np.array([[1.5, 0.7, 0.6, 1.0, 0.4, 0.8]])
-    data = CloudDataset((AnnotatedCloud("a", boxes, ("chair",), "a"),), lambda _: cloud, "clouds")
+    data = AnnotatedDataset((Annotated("a", boxes, ("chair",), "a"),), lambda _: cloud, "clouds")
     scale, seen = CloudScale((8.0, 8.0, 4.0)), set()
     batches = CloudBatches(data, Labels(("chair",)), scale, rows=1, seed=0, augment=True)
     for epoch in range(40):
@@ -283,9 +284,14 @@ def test_rooms_are_a_function_of_seed_and_number():
             assert (np.abs(a[:2] - b[:2]) > (a[3:5] + b[3:5]) / 2).any()
 
 
-def test_taking_a_part_keeps_clouds_and_boxes_together():
-    data = dataset()
-    part = data.take(1, 3, "part")
-    assert [item.file for item in part.items] == ["1", "2"]
-    assert np.array_equal(part.load(1), data.load(2))
-    assert replace(part, origin="x").origin == "x"
+def test_holding_out_keeps_clouds_and_boxes_together():
+    data = replace(dataset(5), skipped=("one",))
+    train, validation = data.hold_out(0.4, "clouds")
+    assert [item.file for item in train.items] == ["0", "1", "2"]
+    assert [item.file for item in validation.items] == ["3", "4"]
+    assert train.skipped == ("one",)
+    assert not validation.skipped
+    assert np.array_equal(train.load(2), data.load(2))
+    assert np.array_equal(validation.load(1), data.load(4))
+    with pytest.raises(UserError, match="1 clouds are too few"):
+        dataset(1).hold_out(0.1, "clouds")

@@ -87,7 +87,7 @@ def test_unusable_entries_are_an_error_or_skipped(read, tmp_path):
         read(document)
     boxes = read(document, "skip")
     assert [item.labels for item in boxes.items] == [("cat",), ("dog",)]
-    assert [boxes.draw(i).size for i in range(2)] == [(40, 30)] * 2
+    assert [boxes.load(i).size for i in range(2)] == [(40, 30)] * 2
     reasons = (
         "no image with id 9",
         "no category with id 9",

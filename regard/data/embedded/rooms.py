@@ -8,9 +8,10 @@ have noise of 1 cm; small boxes without a label and stray points are clutter. A 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.annotated import Annotated, AnnotatedDataset
 from regard.data.batches import generator
 from regard.data.config import PointsConfig
-from regard.data.points.clouds import AnnotatedCloud, CloudDataset, thin_cloud
+from regard.data.points.clouds import thin_cloud
 
 _COUNT = {"train": 600, "val": 60, "test": 120}
 _RAW, _SEEN = 16_000, 3_000
@@ -47,15 +48,15 @@ _SIDES = {
 _AT_WALL = ("bed", "cabinet")
 
 
-def make_rooms(split: str, seed: int, config: PointsConfig) -> CloudDataset:
+def make_rooms(split: str, seed: int, config: PointsConfig) -> AnnotatedDataset[NDArray[np.float64]]:
     """Generate the rooms of a split, with three to eight pieces of furniture each."""
 
     items, clouds = [], []
     for i in range(_COUNT[split]):
         points, boxes, labels = make_room(split, seed, i)
-        items.append(AnnotatedCloud(f"{split}-{i}", boxes, labels, f"synthetic room {split}-{i}"))
+        items.append(Annotated(f"{split}-{i}", boxes, labels, f"synthetic room {split}-{i}"))
         clouds.append(thin_cloud(points, config.points))
-    return CloudDataset(tuple(items), clouds.__getitem__, f"synthetic rooms, {split}")
+    return AnnotatedDataset(tuple(items), clouds.__getitem__, f"synthetic rooms, {split}")
 
 
 def make_room(split: str, seed: int, number: int) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[str, ...]]:

@@ -3,26 +3,23 @@
 import numpy as np
 from PIL import Image, ImageDraw
 
+from regard.data.annotated import Annotated, AnnotatedDataset
 from regard.data.config import BoxesConfig
-from regard.data.images.annotations import AnnotatedImage
-from regard.data.images.boxes import BoxDataset
 
 _COUNT = {"train": 600, "val": 60, "test": 120}
 _SHAPES = ("circle", "square", "triangle")
 _MOST = 6
 
 
-def make_shapes(split: str, seed: int, config: BoxesConfig) -> BoxDataset:
+def make_shapes(split: str, seed: int, config: BoxesConfig) -> AnnotatedDataset[Image.Image]:
     """Generate the images of a split, with up to six shapes each. A pure function of (split, seed, number)."""
     count = _COUNT[split]
     items = []
     for i in range(count):
         shapes = _shapes(split, seed, i, config)
         boxes = np.array([box for box, _, _ in shapes], np.float64).reshape(-1, 4)
-        items.append(
-            AnnotatedImage(f"{split}-{i}", boxes, tuple(name for _, name, _ in shapes), f"shape image {split}-{i}")
-        )
-    return BoxDataset(tuple(items), lambda i: _draw_image(split, seed, i, config), f"drawn shapes, {split}")
+        items.append(Annotated(f"{split}-{i}", boxes, tuple(name for _, name, _ in shapes), f"shape image {split}-{i}"))
+    return AnnotatedDataset(tuple(items), lambda i: _draw_image(split, seed, i, config), f"drawn shapes, {split}")
 
 
 def _generator(split: str, seed: int, number: int) -> np.random.Generator:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.data.annotated import Annotated
 from regard.data.text.numbers import parse_numbers
 from regard.errors import UserError
 
@@ -17,15 +17,9 @@ _MOST_CHARACTERS = 100_000
 
 
 @dataclass(frozen=True)
-class AnnotatedImage:
-    """File name of an image, with its boxes and their labels."""
+class AnnotatedImage(Annotated):
+    """File name of an image, with its boxes, their labels, and the size that the file states."""
 
-    file: str
-    boxes: NDArray[np.float64]
-    """(boxes, 4): x, y, width, height in pixels"""
-    labels: tuple[str, ...]
-    where: str
-    """Location of the annotation (file and line), for messages."""
     size: tuple[int, int] | None = None
     """Width and height of the image, if the file states them."""
 

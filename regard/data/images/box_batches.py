@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from regard.data.annotated import AnnotatedDataset
 from regard.data.batches import Batch, BatchesByCount, generator
 from regard.data.elements import LabeledRegions
-from regard.data.images.boxes import BoxDataset
 from regard.data.text.labels import Labels
-from regard.errors import UserError
 
 _GRAY = 128
 _CACHE_BYTES = 2 << 30
@@ -44,7 +43,7 @@ class BoxBatches(BatchesByCount):
 
     def __init__(
         self,
-        data: BoxDataset,
+        data: AnnotatedDataset[Image.Image],
         labels: Labels,
         *,
         width: int,
@@ -57,15 +56,7 @@ class BoxBatches(BatchesByCount):
         super().__init__(rows=rows, seed=seed, is_fixed=is_fixed)
         self.data, self.augment = data, augment
         self.width, self.height = width, height
-        known = {name: number for number, name in enumerate(labels.names)}
-        for item in data.items:
-            for label in item.labels:
-                if label not in known:
-                    raise UserError(
-                        f"{item.where}: label {label!r} of {item.file} does not occur in the training images "
-                        f"({', '.join(labels.names[:20])})."
-                    )
-        self.classes = [np.array([known[label] for label in item.labels], np.int64) for item in data.items]
+        self.classes = data.class_indices(labels, "images")
         self._cache: dict[int, tuple[NDArray[np.uint8], float]] = {}
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
@@ -95,7 +86,7 @@ class BoxBatches(BatchesByCount):
     def _image(self, i: int) -> tuple[NDArray[np.uint8], float]:
         """Return image i at the input size of the model, and its scale; cached up to a limit of memory."""
         if i not in self._cache:
-            resized = resize_and_pad(self.data.draw(i), self.width, self.height)
+            resized = resize_and_pad(self.data.load(i), self.width, self.height)
             if (len(self._cache) + 1) * resized[0].nbytes > _CACHE_BYTES:
                 return resized
             self._cache[i] = resized

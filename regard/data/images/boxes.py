@@ -11,14 +11,15 @@ cannot be read, unknown categories. Boxes that extend over the edge of the image
 Source: T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014 (the format).
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from regard.data.annotated import AnnotatedDataset
 from regard.data.bad_rows import BadRows
 from regard.data.config import BoxesConfig
 from regard.data.images.annotations import (
@@ -45,32 +46,7 @@ _ROTATED = "and the sizes in the file are those before the rotation: the boxes w
 _ASSUMED = "and the file does not tell whether boxes refer to the image before or after rotation: after is assumed"
 
 
-@dataclass(frozen=True)
-class BoxDataset:
-    """Images with labeled boxes, read from a file or synthetic."""
-
-    items: tuple[AnnotatedImage, ...]
-    draw: Callable[[int], Image.Image]
-    """Function that returns the image of item i."""
-    origin: str
-    skipped: Sequence[str] = ()
-    """Reason for each image or box that was skipped (on_bad = skip)."""
-    notices: tuple[str, ...] = ()
-    """Assumptions about the boxes, a line each."""
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def take(self, first: int, last: int, origin: str) -> "BoxDataset":
-        """Return the data set of items `first` to `last` - 1."""
-        return BoxDataset(self.items[first:last], lambda i: self.draw(first + i), origin)
-
-    def labels(self) -> tuple[str, ...]:
-        """Return all labels that occur, sorted."""
-        return tuple(sorted({label for item in self.items for label in item.labels}))
-
-
-def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig) -> BoxDataset:
+def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig) -> AnnotatedDataset[Image.Image]:
     """Read a file of boxes. Every image is opened once, so that none fails later.
 
     Raises: UserError naming the file, the line or the annotation, what was expected and what was found.
@@ -101,7 +77,7 @@ def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig)
         reason = f" that can be used; first problem: {bad_rows.skipped[0]}" if bad_rows.skipped else "."
         raise UserError(f"{path}: contains no image{reason}")
     items = tuple(item for item, _ in checked)
-    return BoxDataset(
+    return AnnotatedDataset(
         items,
         lambda i: checked[i][1].open(items[i].file, items[i].where).image,
         str(path),

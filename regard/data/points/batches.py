@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from regard.attention.masks import Padded
+from regard.data.annotated import AnnotatedDataset
 from regard.data.batches import Batch, BatchesByCount, generator
 from regard.data.elements import LabeledRegions
-from regard.data.points.clouds import CloudDataset, CloudScale, middle_of
+from regard.data.points.clouds import CloudScale, middle_of
 from regard.data.text.labels import Labels
-from regard.errors import UserError
 
 _SCALE = 0.1
 _MOST_LEFT_OUT = 0.3
@@ -34,7 +34,7 @@ class CloudBatches(BatchesByCount):
 
     def __init__(
         self,
-        data: CloudDataset,
+        data: AnnotatedDataset[NDArray[np.float64]],
         labels: Labels,
         scale: CloudScale,
         *,
@@ -45,15 +45,7 @@ class CloudBatches(BatchesByCount):
     ):
         super().__init__(rows=rows, seed=seed, is_fixed=is_fixed)
         self.data, self.scale, self.augment = data, scale, augment
-        known = {name: number for number, name in enumerate(labels.names)}
-        for item in data.items:
-            for label in item.labels:
-                if label not in known:
-                    raise UserError(
-                        f"{item.where}: label {label!r} of {item.file[:200]} does not occur in the training clouds "
-                        f"({', '.join(labels.names[:20])})."
-                    )
-        self.classes = [np.array([known[label] for label in item.labels], np.int64) for item in data.items]
+        self.classes = data.class_indices(labels, "clouds")
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
         """Return the indices of the examples."""

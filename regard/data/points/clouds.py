@@ -14,14 +14,15 @@ cloud.
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.annotated import Annotated, AnnotatedDataset
 from regard.data.bad_rows import BadRows
 from regard.data.config import PointsConfig
 from regard.data.points.files import parse_cloud
@@ -40,41 +41,6 @@ _MARGIN = 1.1
 _FILE = "points.json"
 
 
-@dataclass(frozen=True)
-class AnnotatedCloud:
-    """File name of a cloud, with its boxes and their labels."""
-
-    file: str
-    boxes: NDArray[np.float64]
-    """(boxes, 6): center and sizes, in meters"""
-    labels: tuple[str, ...]
-    where: str
-    """Location of the annotation (file and line), for messages."""
-
-
-@dataclass(frozen=True)
-class CloudDataset:
-    """Clouds with labeled boxes, read from files or synthetic."""
-
-    items: tuple[AnnotatedCloud, ...]
-    load: Callable[[int], NDArray[np.float64]]
-    """Function that returns the thinned points (points, 3 + features) of item i."""
-    origin: str
-    skipped: Sequence[str] = ()
-    """Reason for each cloud or box that was skipped (on_bad = skip)."""
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def take(self, first: int, last: int, origin: str) -> "CloudDataset":
-        """Return the data set of items `first` to `last` - 1."""
-        return CloudDataset(self.items[first:last], lambda i: self.load(first + i), origin)
-
-    def labels(self) -> tuple[str, ...]:
-        """Return all labels that occur, sorted."""
-        return tuple(sorted({label for item in self.items for label in item.labels}))
-
-
 class CloudScale(NamedTuple):
     """Extent of the clouds of a run, and scales of their features, computed from the training data."""
 
@@ -84,7 +50,7 @@ class CloudScale(NamedTuple):
     deviations: tuple[float, ...] = ()
 
     @classmethod
-    def measure(cls, data: CloudDataset) -> Self:
+    def measure(cls, data: AnnotatedDataset[NDArray[np.float64]]) -> Self:
         """Return the extent within which all training points and boxes lie, and the scales of the features."""
         reach, count = np.zeros(3), 0
         total = squares = np.zeros(0)
@@ -164,7 +130,7 @@ def thin_cloud(points: NDArray[np.float64], most: int) -> NDArray[np.float64]:
     return means[np.lexsort(means.T[::-1])]
 
 
-def read_clouds(path: str | Path, config: PointsConfig) -> CloudDataset:
+def read_clouds(path: str | Path, config: PointsConfig) -> AnnotatedDataset[NDArray[np.float64]]:
     """Read a table of boxes and all of its clouds, so that none fails later.
 
     Raises: UserError naming the file and the line, what was expected and what was found.
@@ -183,7 +149,7 @@ def read_clouds(path: str | Path, config: PointsConfig) -> CloudDataset:
     if not items:
         reason = f" that can be used; first problem: {bad_rows.skipped[0]}" if bad_rows.skipped else "."
         raise UserError(f"{path}: names no cloud{reason}")
-    return CloudDataset(tuple(items), clouds.__getitem__, str(path), bad_rows.skipped)
+    return AnnotatedDataset(tuple(items), clouds.__getitem__, str(path), bad_rows.skipped)
 
 
 def _cells(points: NDArray[np.float64], origin: NDArray[np.float64], side: float) -> NDArray[np.int64]:
@@ -192,7 +158,7 @@ def _cells(points: NDArray[np.float64], origin: NDArray[np.float64], side: float
     return np.unique(places @ np.array([1 << 42, 1 << 21, 1]), return_inverse=True)[1].reshape(-1)
 
 
-def _read_table(path: Path, bad_rows: BadRows) -> list[tuple[AnnotatedCloud, list[str]]]:
+def _read_table(path: Path, bad_rows: BadRows) -> list[tuple[Annotated, list[str]]]:
     """Return the annotation of each cloud, and where each of its boxes is stated."""
     boxes_of: dict[str, list[tuple[list[float], str, str]]] = {}
     first_line: dict[str, str] = {}
@@ -211,7 +177,7 @@ def _read_table(path: Path, bad_rows: BadRows) -> list[tuple[AnnotatedCloud, lis
     normalizer.warn_merged(str(path))
     return [
         (
-            AnnotatedCloud(
+            Annotated(
                 file,
                 np.array([box for box, _, _ in boxes], np.float64).reshape(-1, 6),
                 tuple(label for _, label, _ in boxes),
@@ -239,7 +205,7 @@ def _parse_label(label: str, where: str) -> str:
     return label
 
 
-def _check_boxes(item: AnnotatedCloud, lines: Sequence[str], points: NDArray[Any], bad_rows: BadRows) -> AnnotatedCloud:
+def _check_boxes(item: Annotated, lines: Sequence[str], points: NDArray[Any], bad_rows: BadRows) -> Annotated:
     """Return the item without boxes that do not touch the extent of its points, which are bad rows."""
     first, last = points[:, :3].min(0), points[:, :3].max(0)
     keep = []

@@ -9,7 +9,7 @@ from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import max_length_of
 from regard.settings.declare import settings
-from regard.settings.ranges import Count, Range
+from regard.settings.ranges import Count, Fraction, Range
 
 Options = TypeVar("Options")
 
@@ -90,6 +90,14 @@ class RankedPrediction:
 
     n_best: Annotated[int, Range(1, 1_000)] = 1
     """Number of classes to print for each input, most probable first, with their probabilities."""
+
+
+@settings
+class DetectionOptions:
+    """Detection options."""
+
+    threshold: Fraction = 0.4
+    """Minimum score of the boxes; the default is the run's own."""
 
 
 @settings

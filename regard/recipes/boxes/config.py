@@ -5,7 +5,7 @@ from typing import Annotated
 
 from regard.data.config import BoxesConfig, OnBad
 from regard.models.config import DetectorConfig
-from regard.recipes.base.config import OtherData
+from regard.recipes.base.config import DetectionOptions, OtherData
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
@@ -67,19 +67,11 @@ class BoxesEvaluation:
     """Images to evaluate on instead of the run's own test data."""
 
 
-@settings
-class BoxesPrediction:
-    """Detection options."""
-
-    threshold: Fraction = 0.4
-    """Minimum score of the boxes; the default is the run's own."""
-
-
 ENTRY = Entry(
     name="boxes",
     summary="object detection (DETR), from COCO JSON or CSV; shapes drawn on the fly if not given",
     config=BoxesRunConfig,
-    options=BoxesPrediction,
+    options=DetectionOptions,
     evaluation=BoxesEvaluation,
     input="image",
     recipe="regard.recipes.boxes.recipe:BoxesRecipe",

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from regard.data.config import OnBad, PointsConfig
 from regard.models.config import DetectorConfig
-from regard.recipes.base.config import OtherData
+from regard.recipes.base.config import DetectionOptions, OtherData
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
@@ -71,19 +71,11 @@ class PointsEvaluation:
     """Clouds to evaluate on instead of the run's own test data."""
 
 
-@settings
-class PointsPrediction:
-    """Detection options."""
-
-    threshold: Fraction = 0.4
-    """Minimum score of the boxes; the default is the run's own."""
-
-
 ENTRY = Entry(
     name="points",
     summary="object detection in point clouds (3DETR), from tables and clouds; synthetic rooms if not given",
     config=PointsRunConfig,
-    options=PointsPrediction,
+    options=DetectionOptions,
     evaluation=PointsEvaluation,
     input="points",
     recipe="regard.recipes.points.recipe:PointsRecipe",

@@ -1,0 +1,73 @@
+"""Data sets of images or point clouds with labeled boxes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.text.labels import Labels
+from regard.errors import UserError
+
+ItemT = TypeVar("ItemT")
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """File name of an image or a point cloud, with its boxes and their labels."""
+
+    file: str
+    boxes: NDArray[np.float64]
+    """Images: (boxes, 4), x, y, width, height in pixels. Clouds: (boxes, 6), center and sizes in meters."""
+    labels: tuple[str, ...]
+    where: str
+    """Location of the annotation (file and line), for messages."""
+
+
+@dataclass(frozen=True)
+class AnnotatedDataset(Generic[ItemT]):
+    """Images or point clouds with labeled boxes, read from files or synthetic."""
+
+    items: tuple[Annotated, ...]
+    load: Callable[[int], ItemT]
+    """Function that returns the image, or the thinned points (points, 3 + features), of item i."""
+    origin: str
+    """Name of the data, for messages."""
+    skipped: Sequence[str] = ()
+    """Reason for each item or box that was skipped (on_bad = skip)."""
+    notices: tuple[str, ...] = ()
+    """Assumptions about the boxes, a line each."""
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def labels(self) -> Labels:
+        """All labels that occur, sorted."""
+        return Labels(tuple(sorted({label for item in self.items for label in item.labels})))
+
+    def hold_out(self, share: float, noun: str) -> "tuple[AnnotatedDataset[ItemT], AnnotatedDataset[ItemT]]":
+        """Return training and validation data: all but the last `share` of the items, and those.
+
+        noun:   what the items are, for messages.
+        Raises: UserError if there are too few items.
+        """
+        cut = len(self) - max(1, round(len(self) * share))
+        if cut < 1:
+            raise UserError(f"{self.origin}: {len(self)} {noun} are too few to split off a validation set.")
+        origin = f"{self.origin}, held out for validation"
+        validation = AnnotatedDataset(self.items[cut:], lambda i: self.load(cut + i), origin)
+        return replace(self, items=self.items[:cut]), validation
+
+    def class_indices(self, labels: Labels, noun: str) -> list[NDArray[np.int64]]:
+        """Return the indices of the labels of each item. Raises UserError naming an item with an unknown label."""
+        known = {name: number for number, name in enumerate(labels.names)}
+        for item in self.items:
+            for label in item.labels:
+                if label not in known:
+                    raise UserError(
+                        f"{item.where}: label {label!r} of {item.file[:200]} does not occur in the training {noun} "
+                        f"({', '.join(labels.names[:20])})."
+                    )
+        return [np.array([known[label] for label in item.labels], np.int64) for item in self.items]

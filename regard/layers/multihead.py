@@ -51,9 +51,9 @@ class MultiHead(nn.Module):
     output_projection: False leaves out W_o; the output is then l head_value_dim wide.
     Parameters: query (l head_dim, query_dim), key (key_heads head_key_dim, source_dim), value (key_heads
     head_value_dim, value_dim), output (output_dim, l head_value_dim), each with a bias unless projection_bias=False.
-    Raises: ValueError if a size is below 1, key_heads does not divide l, score has another number of heads, needs
-            equal sizes where they differ, or is not invariant to rotations with `positions`, `positions` does not
-            rotate, or output_dim is not l head_value_dim without output projection.
+    Raises: ValueError if a size is not an integer of at least 1, key_heads does not divide l, score has another number
+            of heads, needs equal sizes where they differ, or is not invariant to rotations with `positions`,
+            `positions` does not rotate, or output_dim is not l head_value_dim without output projection.
     """
 
     def __init__(
@@ -97,8 +97,7 @@ class MultiHead(nn.Module):
         sizes = {"query_dim": query_dim, "source_dim": source_dim, "value_dim": value_dim, "head_dim": head_dim}
         sizes |= {"head_key_dim": head_key_dim, "head_value_dim": head_value_dim, "output_dim": output_dim}
         for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name} must be at least 1, got {size}")
+            _check_size(name, size)
         if head_key_dim != head_dim and (score is None or score.needs_equal_sizes):
             raise ValueError(
                 f"head_key_dim must be head_dim={head_dim} with the score {_name(score)}, got {head_key_dim}; "
@@ -152,14 +151,18 @@ class MultiHead(nn.Module):
 
         memory: keys and values, as `memory` or `extend` returned them; a tensor X: `memory(X, memory_mask)`; None:
                 `memory(query, memory_mask)` (self-attention), with the three projections fused.
-        Raises: ValueError if memory_mask is given with keys and values.
+        Raises: ValueError if memory_mask is given with keys and values, or if items have another size than the
+                projections take.
         """
+        _check_width("query", query, self.query)
         if isinstance(memory, Tensor):
             memory, memory_mask = self.memory(memory, memory_mask), None
         if memory is not None:
             if memory_mask is not None:
                 raise ValueError("memory_mask must be None if memory is given, which has a mask of its own")
             return self._read_heads(self.query(query), memory, mask)
+        for name, projection in (("key", self.key), ("value", self.value)):
+            _check_width("query", query, projection, f" ({name} projection); without a memory, X is X'")
         projected, key, value = fused_linear(query, self.query, self.key, self.value)
         return self._read_heads(projected, self._memory(key, value, memory_mask), mask)
 
@@ -183,6 +186,8 @@ class MultiHead(nn.Module):
         )
 
     def _project(self, source: Tensor, values: Tensor | None) -> tuple[Tensor, Tensor]:
+        _check_width("source", source, self.key)
+        _check_width("values", source if values is None else values, self.value)
         if values is None:
             key, value = fused_linear(source, self.key, self.value)
             return key, value
@@ -203,12 +208,22 @@ class MultiHead(nn.Module):
 
 
 def _check_heads(num_heads: int, key_heads: int | None, score: Score | None) -> None:
-    if num_heads < 1:
-        raise ValueError(f"num_heads must be at least 1, got {num_heads}")
-    if key_heads is not None and (key_heads < 1 or num_heads % key_heads):
+    _check_size("num_heads", num_heads)
+    if key_heads is not None and (not isinstance(key_heads, int) or key_heads < 1 or num_heads % key_heads):
         raise ValueError(f"key_heads must divide num_heads={num_heads}, got {key_heads}")
     if score is not None and score.num_heads not in (None, num_heads):
         raise ValueError(f"score must have num_heads={num_heads}, got {score}")
+
+
+def _check_size(name: str, size: object) -> None:
+    if not isinstance(size, int) or size < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {size!r}")
+
+
+def _check_width(name: str, items: Tensor, projection: nn.Module, remark: str = "") -> None:
+    """Raise ValueError if items (..., size) have another size than a linear projection takes."""
+    if isinstance(projection, nn.Linear) and items.shape[-1] != projection.in_features:
+        raise ValueError(f"{name} must be (..., {projection.in_features}){remark}, got shape {tuple(items.shape)}")
 
 
 def _name(score: Score | None) -> str:

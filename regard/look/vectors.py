@@ -67,7 +67,7 @@ class ReadFormula:
     beta: float | None = None
     """Inverse temperature of a softmax; None for other choices, or if it differs between rows."""
     mapped: str = ""
-    """What maps the projected queries and keys before they are compared, such as Rotary(8); empty if nothing does."""
+    """Map of the projected queries and keys before they are compared, such as Rotary(8); empty if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,7 +80,7 @@ class ReadVectors:
     """X, the items that are asked; None if they are unknown."""
     queries: Float[Tensor, "head query head_dim"]
     keys: Float[Tensor, "key_head key head_dim"]
-    """As many heads as the queries, or fewer (grouped queries: each serves adjacent heads)."""
+    """Keys of as many heads as the queries, or fewer (grouped queries: each serves adjacent heads)."""
     values: Float[Tensor, "key_head key value_dim"]
     scores: Float[Tensor, "head query key"]
     """With bias and soft cap; -inf: masked."""
@@ -277,14 +277,14 @@ class Vectors:
         source = _source_of_steps(calls, source_row)
         is_source = _are_projected(source, values, projections)
         return ReadVectors(
-            items=stack(lambda call, row: _items_of(_known(call.items), row)) if has_items else None,
-            source=_pad_rows(_known(source), num_keys) if is_source else None,
+            items=stack(lambda call, row: _items_of(_require(call.items), row)) if has_items else None,
+            source=_pad_rows(_require(source), num_keys) if is_source else None,
             queries=stack(lambda call, row: _heads_of(call.queries, row)),
             keys=_pad_rows(keys, num_keys),
             values=_pad_rows(values, num_keys),
             scores=stack(padded_scores, float("-inf")),
             outputs=stack(lambda call, row: _heads_of(call.outputs, row)),
-            result=stack(lambda call, row: _items_of(_known(call.result), row)) if has_result else None,
+            result=stack(lambda call, row: _items_of(_require(call.result), row)) if has_result else None,
             projections=projections,
             formula=last.formula,
         )
@@ -361,7 +361,7 @@ def _source_of_steps(calls: Sequence[tuple[CallVectors, int]], source_row: int) 
         return _items_of(first.source, source_row) if source_row < max(1, len(first.source)) else None
     if not all(call.extends for call, _ in calls):
         return None
-    return torch.cat([_items_of(_known(call.source), row) for call, row in calls])
+    return torch.cat([_items_of(_require(call.source), row) for call, row in calls])
 
 
 def _are_projected(source: Tensor | None, values: Tensor, projections: Mapping[str, Tensor]) -> bool:
@@ -386,6 +386,6 @@ def _pad_rows(tensor: Tensor, count: int) -> Tensor:
     )
 
 
-def _known(tensor: Tensor | None) -> Tensor:
+def _require(tensor: Tensor | None) -> Tensor:
     assert tensor is not None
     return tensor

@@ -58,7 +58,8 @@ class ClassifierConfig:
         self.pool_query.check_kernel(self.core.kernel)
         if self.pool != "attention" and self.pool_query.has_choice:
             raise ValueError(
-                f"pool_query.choice must be soft, without options, with pool={self.pool}, which has no query"
+                f"pool_query.choice must be soft, without options, with pool={self.pool}, which has no query, got "
+                f"{self.pool_query.describe_choice()}"
             )
         if self.pool != "attention" and self.pool_heads is not None:
             raise ValueError(f"pool_heads must not be given with pool={self.pool}, only with attention")

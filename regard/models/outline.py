@@ -41,7 +41,7 @@ class Stage(NamedTuple):
 
     part: Literal["input", "encoder", "predictor", "decoder"]
     name: str
-    """What it is: the class of a module, or the input."""
+    """Class of a module, or the name of the input."""
     detail: str
     """Number of layers and parameters."""
     symbol: str

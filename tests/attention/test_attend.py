@@ -149,7 +149,7 @@ def test_kernel_by_name_is_never_swapped():
 
 @pytest.mark.parametrize("beta", [0.0, -1.0, float("inf"), float("nan")])
 def test_soft_refuses_a_beta_that_is_not_positive(beta):
-    with pytest.raises(ValueError, match="beta must be positive and finite"):
+    with pytest.raises(ValueError, match="beta must be positive and finite, or a tensor"):
         Soft(beta=beta)
 
 

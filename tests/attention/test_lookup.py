@@ -211,6 +211,12 @@ def test_values_have_gradients_through_put_and_get() -> None:
     assert new.grad[:, 0].tolist() == [1, 1]
 
 
+def test_putting_nothing_changes_nothing() -> None:
+    memory = empty().put(key(1), value(1))
+    assert len(memory.put(torch.zeros(0, 3), torch.zeros(0, 2))) == 1
+    assert len(empty().put(torch.zeros(0, 3), torch.zeros(0, 2))) == 0
+
+
 def test_memory_remains_a_value() -> None:
     memory = empty().put(key(1), value(1))
     assert torch.equal(copy.deepcopy(memory)[key(1)], value(1))
@@ -227,6 +233,15 @@ def test_memory_remains_a_value() -> None:
         (lambda m: m.put(torch.zeros(2, 3), torch.zeros(1, 2)), ValueError, "as many new values as keys"),
         (lambda m: m.get(torch.zeros(4)), ValueError, "queries must have the size of the keys, 3, got 4"),
         (lambda m: m.get(torch.zeros(3, dtype=torch.float64)), TypeError, "dtype of the keys, torch.float32"),
+        (lambda m: m[0], TypeError, "queries must be a tensor, got int"),
+        (list, TypeError, "queries must be a tensor, got int"),
+        (lambda m: m.get(torch.zeros(3), "none"), TypeError, "default must be a number or a tensor, got str"),
+        (lambda m: m.get(torch.zeros(3), torch.zeros(3)), ValueError, r"broadcast to the values, \(1, 2\), got shape"),
+        (
+            lambda m: m.get(torch.zeros(3), score=regard.Dot(), threshold=float("nan")),
+            ValueError,
+            "threshold must be a number or None, got NaN",
+        ),
         (lambda m: m.map_keys_with(regard.General(3, 3, 5)).get(torch.zeros(3)), ValueError, "must not be mapped"),
     ],
 )

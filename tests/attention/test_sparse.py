@@ -183,7 +183,7 @@ def test_invalid_arguments_are_refused():
         with pytest.raises(ValueError, match=f"k must be at least 1, got {k}"):
             TopK(k)
     for make in (Sparse, lambda beta: TopK(2, beta=beta)):
-        with pytest.raises(ValueError, match=r"beta must be positive and finite, got 0\.0"):
+        with pytest.raises(ValueError, match=r"beta must be positive and finite, or a tensor, got 0\.0"):
             make(beta=0.0)
 
 

@@ -115,6 +115,8 @@ BAD = {
     "ply header that is cut": (ply("ascii", POINTS)[:60], "cloud: expected a PLY header"),
     "ply without z": (ply("ascii", POINTS).replace(b"double z", b"double h"), "expected points with x, y, z, got x, y"),
     "pcd that lies": (pcd("binary", POINTS, count=10**12), "states 1,000,000,000,000 points, .* holds 75 bytes"),
+    "pcd of another width": (pcd("binary", POINTS).replace(b"WIDTH 3", b"WIDTH 9"), "3 points, but WIDTH 9 and HEIGHT"),
+    "pcd with bytes left": (pcd("binary", POINTS) + b"\1" * 8, "states 3 points, .* but the file holds 83 bytes"),
     "pcd text that lies": (pcd("ascii", POINTS, count=10**12), "states 1,000,000,000,000 points"),
     "pcd compressed that lies": (
         pcd("binary_compressed", POINTS).replace(b"POINTS 3", b"POINTS 9"),

@@ -1,5 +1,7 @@
 """Multi-head attention: equality with single heads and with torch's."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +11,7 @@ from regard.attention.biases import TensorBias
 from regard.attention.choices import Soft
 from regard.attention.masks import causal, padding
 from regard.attention.scores import Additive, BareAdditive, Concat, Cosine, Dot, General, Location, ScaledDot, SoftCap
+from regard.layers.attention import Attention
 from regard.layers.multihead import MultiHead
 from tests.helpers import close
 
@@ -236,7 +239,7 @@ def test_projections_without_bias_have_none():
 
 
 def test_multihead_rejects_invalid_heads():
-    with pytest.raises(ValueError, match="num_heads must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="num_heads must be an integer of at least 1, got 0"):
         MultiHead(5, num_heads=0)
     for key_heads in (0, 4):
         with pytest.raises(ValueError, match=f"key_heads must divide num_heads=6, got {key_heads}"):
@@ -247,8 +250,31 @@ def test_multihead_rejects_invalid_heads():
 
 def test_multihead_rejects_sizes_below_one():
     for name in ("source_dim", "value_dim", "head_dim", "head_key_dim", "head_value_dim", "output_dim"):
-        with pytest.raises(ValueError, match=f"^{name} must be at least 1, got 0"):
+        with pytest.raises(ValueError, match=f"^{name} must be an integer of at least 1, got 0"):
             make_odd_sizes(**{name: 0})
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_multihead_rejects_sizes_that_are_not_integers():
+    for sizes in ({"head_dim": 2.5}, {"num_heads": 1.0}, {"num_heads": "2"}):
+        name, size = next(iter(sizes.items()))
+        with pytest.raises(ValueError, match=f"^{name} must be an integer of at least 1, got {re.escape(repr(size))}"):
+            MultiHead(5, **{"num_heads": 3, **sizes})
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_items_of_another_size_than_the_projections_take_raise():
+    layer = Attention(5, 7, value_dim=11, head_dim=4)
+    queries, keys, values = (torch.randn(1, 3, size) for size in (5, 7, 11))
+    for read, message in (
+        (lambda: layer(keys, layer.memory(keys, values=values)), r"query must be \(..., 5\), got shape \(1, 3, 7\)"),
+        (lambda: layer(queries), r"query must be \(..., 7\) \(key projection\); without a memory, X is X'"),
+        (lambda: layer(queries, keys), r"values must be \(..., 11\), got shape \(1, 3, 7\)"),
+        (lambda: layer(queries, queries), r"source must be \(..., 7\), got shape \(1, 3, 5\)"),
+        (lambda: layer.memory(keys, values=queries), r"values must be \(..., 11\), got shape \(1, 3, 5\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read()
 
 
 @pytest.mark.usefixtures("no_shape_checks")

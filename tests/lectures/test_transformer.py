@@ -29,7 +29,7 @@ def core_of(*, layers: int, norm_order: str, width: int = 12, heads: int = 3) ->
     return Transformer(config).double().eval()
 
 
-def randomized(core: Transformer) -> Transformer:
+def randomize(core: Transformer) -> Transformer:
     with torch.no_grad():
         for parameter in core.parameters():
             parameter.add_(torch.randn_like(parameter) / 5)
@@ -85,7 +85,7 @@ def decoder_block(x: Tensor, source: Tensor | None, block: DecoderBlock) -> Tens
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 def test_stacks_of_blocks_are_the_formula(norm_order):
-    core = randomized(core_of(layers=3, norm_order=norm_order))
+    core = randomize(core_of(layers=3, norm_order=norm_order))
     source, targets = torch.randn(7, 12).double(), torch.randn(5, 12).double()
     encoded, hidden = source, targets
     for block in core.encoder:
@@ -103,7 +103,7 @@ def test_blocks_of_gpt_are_the_formula():
     config = TransformerConfig(
         layers=3, width=12, heads=3, feedforward=17, norm_order="post", positions=NoPositionsConfig()
     )
-    core = randomized(Transformer(config, encodes=False).double().eval())
+    core = randomize(Transformer(config, encodes=False).double().eval())
     items = torch.randn(5, 12).double()
     hidden = items
     for block in core.decoder:

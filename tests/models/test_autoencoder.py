@@ -34,7 +34,8 @@ REGULARIZERS = [NoRegularizerConfig(), L1Config(weight=0.3), L2Config(weight=0.7
 
 def make_autoencoder(shape: tuple[int, ...] = SHAPE, **settings: object) -> Autoencoder:
     torch.manual_seed(1)
-    return Autoencoder(AutoencoderConfig(code_dim=5, hidden=7, channels=3, **settings), shape).double().eval()
+    hidden = 7 if settings.get("kind", "dense") == "dense" and settings.get("layers") != 1 else None
+    return Autoencoder(AutoencoderConfig(code_dim=5, hidden=hidden, channels=3, **settings), shape).double().eval()
 
 
 def make_batch(rows: int = 4, shape: tuple[int, ...] = SHAPE) -> Batch:
@@ -202,10 +203,13 @@ def test_invalid_settings_raise():
     with pytest.raises(ValueError, match="kind must be dense for vectors of numbers, got convolutional"):
         Autoencoder(AutoencoderConfig(kind="convolutional"), (8,))
     with pytest.raises(ValueError, match=r"code_activation must be sigmoid with regularizer=kl, .*, got tanh"):
-        Autoencoder(AutoencoderConfig(regularizer=KLConfig(), code_activation="tanh"), (8,))
+        AutoencoderConfig(regularizer=KLConfig(), code_activation="tanh")
     for settings, message in (
         ({"code_dim": 0}, "code_dim must be from 1 to 65,536, got 0"),
         ({"noise": -0.1}, "noise must be from 0 to 1,000"),
+        ({"layers": 1, "hidden": 64}, "hidden must be left out with layers=1, which has no hidden layers, got 64"),
+        ({"kind": "convolutional", "hidden": 64}, "hidden must be left out with kind=convolutional"),
+        ({"kind": "quantized", "code_activation": "tanh"}, "code_activation must be identity with kind=quantized"),
         ({"kind": "convolutional", "layers": 1}, "layers must be left out with kind=convolutional"),
         ({"cost": "cross-entropy"}, "output_activation must be sigmoid with cost=cross-entropy, .*, got identity"),
         ({"cost": "cross-entropy", "output_activation": "tanh"}, "output_activation must be sigmoid .* got tanh"),

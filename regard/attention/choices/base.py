@@ -60,8 +60,8 @@ class Soft(Choice):
         super().__init__()
         if isinstance(beta, Tensor):
             _check_tensor(beta)
-        elif not (0 < beta < float("inf")):
-            raise ValueError(f"beta must be positive and finite, got {beta}")
+        elif not isinstance(beta, int | float) or not 0 < beta < float("inf"):
+            raise ValueError(f"beta must be positive and finite, or a tensor, got {beta!r}")
         self._fixed_beta = None if learn else beta
         self.log_beta = nn.Parameter(torch.as_tensor(beta, dtype=torch.float32).log()) if learn else None
 

@@ -3,6 +3,7 @@
 It is also a key-value store, whose keys are found by equality (regard.attention.memory.lookup).
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self, final
 
@@ -150,10 +151,12 @@ class Memory(KeyValueCache):
         self._check_lookup()
         new_keys, new_values = self._with_axis("keys", keys), self._with_axis("values", values)
         check_new_pairs(self.keys, self.values, new_keys, new_values)
+        if new_keys.shape[-2] == 0:
+            return self
         if bool(new_keys.isnan().any()):
             raise ValueError("keys must not hold NaN, which equals nothing, got one")
         pairs = put_pairs(self.keys, self.values, allowed_keys(self.mask, self.keys), new_keys, new_values)
-        return self._compacted(*pairs)
+        return self._pack(*pairs)
 
     def get(
         self,
@@ -170,8 +173,9 @@ class Memory(KeyValueCache):
         score:     compares queries and keys; None: a key is found if it equals the query in every number.
         threshold: with a score, a key is missing if no score is at least this; None: only if there is no pair.
         A soft read of the same memory is `attend(queries, memory, score=score)`.
-        Raises: KeyError, naming the first query whose key is missing; ValueError if threshold is given without score,
-                if sizes differ, or if the keys of the memory are mapped.
+        Raises: KeyError, naming the first query whose key is missing; ValueError if threshold is NaN or given without
+                score, if sizes differ, or if the keys of the memory are mapped; TypeError if queries are not a tensor,
+                or default neither a number nor a tensor.
         """
         index = self._find("queries", queries, score, threshold)
         missing = index < 0
@@ -182,7 +186,7 @@ class Memory(KeyValueCache):
         else:
             found = self.values.gather(-2, index.clamp(min=0).unsqueeze(-1).expand(*index.shape, self.values.shape[-1]))
         if default is not None:
-            found = torch.where(missing.unsqueeze(-1), torch.as_tensor(default).to(found), found)
+            found = torch.where(missing.unsqueeze(-1), _as_default(default, found), found)
         return found if queries.dim() == self.keys.dim() else found.squeeze(-2)
 
     def contains(self, queries: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
@@ -198,7 +202,7 @@ class Memory(KeyValueCache):
         _raise_if_missing(self._find("keys", keys) < 0, "keys")
         allowed = allowed_keys(self.mask, self.keys)
         removed = equal_to_any(self.keys, allowed, self._with_axis("keys", keys))
-        return self._compacted(self.keys, self.values, allowed & ~removed)
+        return self._pack(self.keys, self.values, allowed & ~removed)
 
     def __getitem__(self, queries: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return `get(queries)`. Raises KeyError if a key is missing."""
@@ -214,6 +218,8 @@ class Memory(KeyValueCache):
         """Return the index of each query's key, -1 where it is missing; `queries` may lack the axis of queries."""
         self._check_lookup()
         queries = self._with_axis(name, queries)
+        if threshold is not None and math.isnan(threshold):
+            raise ValueError("threshold must be a number or None, got NaN")
         if score is not None:
             return find_best(queries, self.keys, allowed_keys(self.mask, self.keys), score, threshold)
         if threshold is not None:
@@ -226,6 +232,8 @@ class Memory(KeyValueCache):
 
     def _with_axis(self, name: str, tensor: Tensor) -> Tensor:
         """Return (..., item, dim) for a tensor that may lack the axis of items."""
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
         given = tensor if tensor.dim() == self.keys.dim() else tensor.unsqueeze(-2)
         leading = self.keys.shape[:-2]
         if given.dim() != self.keys.dim() or given.shape[:-2] != leading:
@@ -246,12 +254,25 @@ class Memory(KeyValueCache):
                 f"and {tuple(self.values.shape)}"
             )
 
-    def _compacted(self, keys: Tensor, values: Tensor, allowed: Tensor) -> Self:
+    def _pack(self, keys: Tensor, values: Tensor, allowed: Tensor) -> Self:
+        """Return a memory of the allowed pairs."""
         keys, values, mask = compact(keys, values, allowed)
         return replace(self, keys=keys, values=values, mask=mask)
 
     def _concatenate(self, keys: Tensor, values: Tensor) -> Self:
         return replace(self, keys=torch.cat((self.keys, keys), -2), values=torch.cat((self.values, values), -2))
+
+
+def _as_default(default: object, values: Tensor) -> Tensor:
+    """Return the default as a tensor of the dtype of the values. Raises if it does not broadcast to them."""
+    if not isinstance(default, int | float | Tensor):
+        raise TypeError(f"default must be a number or a tensor, got {type(default).__name__}")
+    tensor = torch.as_tensor(default).to(values)
+    sizes, wanted = tuple(tensor.shape), tuple(values.shape)
+    fits = all(size in (1, other) for size, other in zip(sizes[::-1], wanted[::-1], strict=False))
+    if len(sizes) > len(wanted) or not fits:
+        raise ValueError(f"default must broadcast to the values, {wanted}, got shape {sizes}")
+    return tensor
 
 
 def _raise_if_missing(missing: Bool[Tensor, "... query"], name: str) -> None:

@@ -138,12 +138,14 @@ def read_clouds(path: str | Path, config: PointsConfig) -> AnnotatedDataset[NDAr
     path, bad_rows = Path(path), BadRows(config.on_bad, "clouds and boxes")
     clouds, items = [], []
     for item, lines in _read_table(path, bad_rows):
+        points = None
         with bad_rows.catch():
             try:
                 name = str(path.parent / item.file)
                 points = thin_cloud(parse_cloud(read_bytes(Path(name)), name, config.features), config.points)
             except UserError as error:
                 raise UserError(f"{item.where}: {error}") from error
+        if points is not None:
             items.append(_check_boxes(item, lines, points, bad_rows))
             clouds.append(points)
     if not items:

@@ -30,6 +30,8 @@ AXES = ("x", "y", "z")
 _MOST = 1e9
 """Meters; the middle of such coordinates is exact to a millionth."""
 _MOST_HEADER = 1 << 16
+_PADDING = b"\0\r\n "
+"""Bytes that may follow the points of a binary file."""
 _MOST_RATIO = 264
 """Bytes that one byte of LZF can stand for."""
 _SHOWN = 80
@@ -160,8 +162,12 @@ def _parse_pcd(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.
         kind, stated = found[1].decode("ascii"), metadata.points
     except Exception as error:  # pydantic and numpy raise errors of their own
         raise UserError(f"{name}: its header is damaged ({type(error).__name__}: {str(error)[:200]}).") from error
+    if metadata.width * metadata.height != stated:
+        raise UserError(
+            f"{name}: its header states {stated:,} points, but WIDTH {metadata.width:,} and HEIGHT {metadata.height:,}."
+        )
     if kind == "binary":
-        is_possible = needed <= available
+        is_possible = needed <= available and not content[found.end() + needed :].strip(_PADDING)
     elif kind == "ascii":
         is_possible = 2 * stated <= available + 1
     else:

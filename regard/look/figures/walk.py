@@ -28,7 +28,7 @@ MISSING = (
     "has no items, queries, keys and values: record them with `regard look RUN INPUT --walk --out FILE.safetensors`, "
     "or record(run, vectors=True) in Python"
 )
-"""What is missing in a capture without vectors, and how to get it."""
+"""Message about a capture without vectors, and how to record them."""
 
 _GAP, _EDGE = 0.5, 0.12
 _MOST_HEADS = 8
@@ -135,9 +135,9 @@ def _all_queries(sheet: Sheet, shown: _Head, top: float) -> None:
         steps.append(("items", items))
     q, k, v, s, a, z = shown.numbers()
     own = [
-        Matrix(title=_projected("Q", vectors), numbers=q, rows=asking),
-        Matrix(title=_projected("K", vectors), numbers=k, rows=asked),
-        Matrix(title=_projected("V", vectors), numbers=v, rows=asked),
+        Matrix(title=_projection_title("Q", vectors), numbers=q, rows=asking),
+        Matrix(title=_projection_title("K", vectors), numbers=k, rows=asked),
+        Matrix(title=_projection_title("V", vectors), numbers=v, rows=asked),
     ]
     steps.append(("queries, keys, values", own))
     title = f"S = {vectors.score_text(has_bias='bias' in attention_map.facts)}"
@@ -229,7 +229,7 @@ def _head_matrices(shown: _Head) -> list[Matrix]:
     ]
 
 
-def _projected(letter: str, vectors: ReadVectors) -> str:
+def _projection_title(letter: str, vectors: ReadVectors) -> str:
     """Return the title of queries, keys or values, such as "Q = X' W_Q + b"."""
     name = {"Q": "query", "K": "key", "V": "value"}[letter]
     if name not in vectors.projections:

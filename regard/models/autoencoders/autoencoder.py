@@ -6,8 +6,8 @@
     denoising:      the encoder sees y + noise in training
 
 With `layers=1` these are the equations of the model. Otherwise W_h and W_y stand for dense networks with hidden layers,
-or for convolutions that halve the height and width twice and double them again; of images, whose pixels are in [0, 1],
-they read y - 1/2 and add 1/2 to y~ if g is the identity. The config chooses f, g, C and R; C and R are in `energy.py`.
+or for two convolutions with stride 2 and two transposed ones back; of images, whose pixels are in [0, 1], they read
+y - 1/2 and add 1/2 to y~ if g is the identity. The config chooses f, g, C and R; C and R are in `energy.py`.
 
 Source: lectures, E.8, E.9 (autoencoders, energies); denoising vincent2008.
 """
@@ -67,25 +67,18 @@ class Autoencoder(nn.Module):
     decoder: y~ = decoder(h), reconstructions in the shape of y. There is no predictor between them.
     numbers: size of a code.
     shape:   of one image, (channels, height, width), or vector, (size,).
-    Raises:  ValueError for vectors if kind is not dense, for sides that are not multiples of 4 with convolutions, and
-             with regularizer kl if f is not sigmoid.
+    Raises:  ValueError for vectors if kind is not dense, and for sides that are not multiples of 4 with convolutions.
     """
 
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, ...]):
         super().__init__()
-        if config.regularizer.name == "kl" and config.code_activation != "sigmoid":
-            # Not checked by the config: options select a variant, such as kl, before other options are set.
-            raise ValueError(
-                "code_activation must be sigmoid with regularizer=kl, which compares means in (0, 1), got "
-                f"{config.code_activation}"
-            )
         self.noise, self.cost, self.regularizer, self.shape = config.noise, config.cost, config.regularizer, shape
         self.numbers = config.code_dim
         into, back = _dense(config, shape) if config.kind == "dense" else _convolutions(config, shape)
         is_formula = config.kind == "dense" and config.layers == 1
         is_centered = len(shape) == 3 and not is_formula and config.output_activation == "identity"
         center = 0.5 if is_centered else 0.0
-        self.encoder = AutoencoderPart(*into, activation=config.code_activation, input_shift=-center)
+        self.encoder = AutoencoderPart(*into, activation=config.f, input_shift=-center)
         self.decoder = AutoencoderPart(*back, activation=config.output_activation, output_shift=center)
 
     def encode(self, images: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch code"]:
@@ -165,7 +158,7 @@ class Autoencoder(nn.Module):
 def _dense(config: AutoencoderConfig, shape: tuple[int, ...]) -> tuple[list[nn.Module], list[nn.Module]]:
     """Return the layers of the encoder and of the decoder, with GELU between them."""
     size = math.prod(shape)
-    sizes = [size, *[config.hidden] * (config.layers - 1), config.code_dim]
+    sizes = [size, *[config.hidden_size] * (config.layers - 1), config.code_dim]
     return [nn.Flatten(), *_linears(sizes)], [*_linears(sizes[::-1]), nn.Unflatten(1, shape)]
 
 

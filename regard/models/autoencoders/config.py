@@ -65,17 +65,17 @@ class AutoencoderConfig:
     """Config of an autoencoder."""
 
     kind: Literal["dense", "convolutional", "quantized"] = "dense"
-    """dense: linear layers before and after the code; convolutional: convolutions that halve the sides twice;
+    """dense: linear layers before and after the code; convolutional: two convolutions with stride 2;
     quantized: convolutions to a grid of vectors, each replaced by the nearest entry of a codebook (VQ-VAE)."""
     code_dim: Width = 32
     """Size of the code; of each vector of the grid (quantized)."""
     layers: Layers = 2
     """Linear layers of the encoder, and of the decoder (dense). 1: h = f(W_h y + b_h), y~ = g(W_y h + b_y); more:
     hidden layers with GELU."""
-    hidden: Width = 512
-    """Size of the hidden layers (dense, with more than one layer)."""
-    code_activation: Literal["identity", "sigmoid", "tanh", "relu"] = "identity"
-    """f, the nonlinearity of the code (not with quantized)."""
+    hidden: Width | None = None
+    """Size of the hidden layers (dense, with more than one layer); 512 if not given."""
+    code_activation: Literal["identity", "sigmoid", "tanh", "relu"] | None = None
+    """f, the nonlinearity of the code (not with quantized); identity if not given, with regularizer=kl sigmoid."""
     output_activation: Literal["identity", "sigmoid", "tanh", "relu"] = "identity"
     """g, the nonlinearity of the reconstruction (not with quantized)."""
     cost: Literal["squared", "absolute", "cross-entropy"] = "squared"
@@ -90,16 +90,18 @@ class AutoencoderConfig:
     codebook_size: Annotated[int, Range(2, 1_048_576)] = 512
     """Entries of the codebook (quantized)."""
     downsampling_layers: Annotated[int, Range(1, 16)] = 2
-    """Number of times that the sides are halved to the grid of codes (quantized)."""
+    """Number of convolutions with stride 2 between the image and the grid of codes (quantized)."""
     commitment: Annotated[float, Range(0, 1e6)] = 0.25
     """Weight in the loss of the squared distance of the vectors from their entries (quantized)."""
 
     def __post_init__(self) -> None:
         if self.kind == "quantized":
-            plain = {"code_activation": "identity", "output_activation": "identity", "cost": "squared"}
+            plain = {"code_activation": None, "output_activation": "identity", "cost": "squared"}
             for name, value in plain.items():
-                if getattr(self, name) != value:
-                    raise ValueError(f"{name} must be {value} with kind=quantized, got {getattr(self, name)}")
+                if getattr(self, name) not in (value, "identity"):
+                    raise ValueError(
+                        f"{name} must be {value or 'identity'} with kind=quantized, got {getattr(self, name)}"
+                    )
             if self.regularizer.name != "none":
                 raise ValueError(
                     "regularizer must be none with kind=quantized, whose codes are indices, got "
@@ -109,6 +111,14 @@ class AutoencoderConfig:
             raise ValueError(
                 f"layers must be left out with kind={self.kind}, whose layers are fixed, got {self.layers}"
             )
+        if self.hidden is not None and (self.kind != "dense" or self.layers == 1):
+            reason = f"kind={self.kind}" if self.kind != "dense" else "layers=1"
+            raise ValueError(f"hidden must be left out with {reason}, which has no hidden layers, got {self.hidden}")
+        if self.regularizer.name == "kl" and self.code_activation not in (None, "sigmoid"):
+            raise ValueError(
+                "code_activation must be sigmoid with regularizer=kl, which compares means in (0, 1), got "
+                f"{self.code_activation}"
+            )
         if self.cost == "cross-entropy" and self.output_activation != "sigmoid":
             raise ValueError(
                 "output_activation must be sigmoid with cost=cross-entropy, which takes the logarithms of y~ and "
@@ -116,3 +126,13 @@ class AutoencoderConfig:
             )
         if self.regularizer.name == "contractive" and self.kind != "dense":
             raise ValueError(f"regularizer must be none, l1, l2 or kl with kind={self.kind}, got contractive")
+
+    @property
+    def hidden_size(self) -> int:
+        """Size of the hidden layers."""
+        return 512 if self.hidden is None else self.hidden
+
+    @property
+    def f(self) -> Literal["identity", "sigmoid", "tanh", "relu"]:
+        """Nonlinearity of the code."""
+        return self.code_activation or ("sigmoid" if self.regularizer.name == "kl" else "identity")

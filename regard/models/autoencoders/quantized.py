@@ -6,10 +6,8 @@
     entries    n_k <- gamma n_k + (1 - gamma) #{p: k_p = k}      m_k <- gamma m_k + (1 - gamma) sum_{p: k_p = k} z_p
                e_k = m_k / n_k: moving average of the vectors assigned to it
 
-f and g are convolutions that halve the height and width `downsampling_layers` times and double them again. An entry
-to which
-almost no vectors are assigned is reset to a random vector of the batch, drawn from torch's generator; initially all
-are.
+f and g are `downsampling_layers` convolutions with stride 2, and transposed ones back. An entry to which almost no
+vectors are assigned is reset to a random vector of the batch, drawn from torch's generator; initially all are.
 
 Source: vandenoord2017, sections 3.1 and 3.2, appendix A.1; reset of entries: dhariwal2020, section 3.1.
 """

@@ -74,6 +74,11 @@ class ChoiceConfig:
         """True if a field of the choice differs from its default."""
         return any(getattr(self, entry.name) != entry.default for entry in fields(ChoiceConfig))
 
+    def describe_choice(self) -> str:
+        """Return the fields of the choice that differ from their defaults, such as: choice=hard, beta=2.0."""
+        entries = [(entry.name, getattr(self, entry.name), entry.default) for entry in fields(ChoiceConfig)]
+        return ", ".join(f"{name}={value}" for name, value, default in entries if value != default)
+
     def check_kernel(self, kernel: str) -> None:
         """Raise ValueError if a kernel does not compute this choice."""
         selects = self.choice in ("hard", "topk")
@@ -239,7 +244,8 @@ class RecurrentConfig(ChoiceConfig):
         _check_states(self)
         if self.attention == "none" and self.has_choice:
             raise ValueError(
-                f"choice must be soft, without options, with attention=none, which reads nothing, got {self.choice}"
+                "choice must be soft, without options, with attention=none, which reads nothing, got "
+                f"{self.describe_choice()}"
             )
 
     @property
@@ -356,7 +362,7 @@ def check_reads(core: CoreConfig, *, encodes: bool, decodes: bool) -> None:
         part = "an encoder" if encodes else "a decoder"
         raise ValueError(
             f"core.choice must be soft, without options, since {part} of core {core.name} reads nothing, got "
-            f"{core.choice}; core transformer and core self-attentive have reads"
+            f"{core.describe_choice()}; core transformer and core self-attentive have reads"
         )
 
 

@@ -1,6 +1,5 @@
 """Runs of detection in point clouds, from files to answers."""
 
-import csv
 import json
 
 import numpy as np
@@ -12,54 +11,18 @@ from regard.cli.main import main
 from regard.errors import UserError
 from regard.recipes.load import load
 from regard.recipes.points.top_view import draw_top_view, place_on_top_view
-from tests.data.test_clouds import npz, pcd, ply
 from tests.recipes.capture_checks import check_capture, check_gradients, check_test_input
+from tests.recipes.toy_clouds import SMALL, write_clouds
 
 LIMITS = (
     "--train.warmup 10 --train.validate-every 100 --train.tensorboard false --train.precision float32 --train.lr 3e-3"
 )
-SMALL = (
-    "--model.core.width 24 --model.core.layers 1 --model.core.decoder-layers 1 --model.core.heads 2 "
-    "--model.core.feedforward 32 --model.dropout 0 --model.num-queries 4 --groups 32 --neighbors 6 --radius 0.4 "
-    "--threshold 0.01 --batch 8 --data.points 160 --data.features intensity"
-)
-FORMATS = {
-    "npz": lambda points: npz(points=points[:, :3], intensity=points[:, 3]),
-    "csv": lambda points: b"x,y,z,intensity\n" + b"\n".join(b"%f,%f,%f,%f" % tuple(row) for row in points.tolist()),
-    "ply": lambda points: ply("binary_little_endian", points),
-    "pcd": lambda points: pcd("binary", points),
-}
-
-
-def scene(draw: np.random.Generator) -> tuple[np.ndarray, list[tuple]]:
-    """Return a floor with up to two cuboids, dark low ones and bright tall ones, and their boxes."""
-    floor = np.column_stack((draw.uniform(-1, 1, (60, 2)), np.zeros(60), np.full(60, 100.0)))
-    parts, boxes = [floor], []
-    for offset in (-0.5, 0.5):
-        if draw.random() < 0.75:
-            tall = bool(draw.integers(2))
-            sides = np.array([0.5, 0.4, 0.9 if tall else 0.3])
-            center = np.array([offset, draw.uniform(-0.6, 0.6), sides[2] / 2])
-            points = center + (draw.random((40, 3)) - 0.5) * sides
-            parts.append(np.column_stack((points, np.full(40, 200.0 if tall else 20.0))))
-            boxes.append((*center.tolist(), *sides.tolist(), "tall" if tall else "low"))
-    return draw.permutation(np.concatenate(parts)), boxes
 
 
 @pytest.fixture(scope="module")
 def clouds(tmp_path_factory):
-    folder, draw = tmp_path_factory.mktemp("clouds"), np.random.default_rng(1)
-    for split, count in (("train", 40), ("val", 10), ("test", 16)):
-        with (folder / f"{split}.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["file", "x", "y", "z", "dx", "dy", "dz", "label"])
-            for i in range(count):
-                points, boxes = scene(draw)
-                kind = list(FORMATS)[i % 4]
-                name = f"{split}{i}.{kind}"
-                (folder / name).write_bytes(FORMATS[kind](points))
-                writer.writerows([(name, *box) for box in boxes] or [(name, *[""] * 7)])
-    files = " ".join(f"--data.{name} {folder / name}.csv" for name in ("train", "val", "test"))
+    folder = tmp_path_factory.mktemp("clouds")
+    files = write_clouds(folder)
     assert main(f"train points --run {folder / 'run'} {files} {SMALL} {LIMITS} --train.steps 150".split()) == 0
     return folder
 

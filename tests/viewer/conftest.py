@@ -16,6 +16,8 @@ from regard.cli.main import main
 from regard.look.capture import Capture
 from regard.recipes.load import load
 from tests.recipes.toy import toy_arguments
+from tests.recipes.toy_clouds import SMALL as CLOUDS
+from tests.recipes.toy_clouds import write_clouds
 
 _SHORT = "--train.steps 40 --train.warmup 5 --train.lr 5e-3 --train.validate-every 40 --train.tensorboard false"
 _SMALL = "--model.core.width 16 --model.core.layers 2 --model.core.heads 2 --model.core.feedforward 16"
@@ -87,6 +89,8 @@ def train_and_capture(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str
             folder = tmp_path_factory.mktemp(name)
             if name in ("transformer", "recurrent"):
                 words = ["train", *toy_arguments(folder, core=name)]
+            elif name == "points":
+                words = f"train points --run {folder / 'run'} {write_clouds(folder)} {CLOUDS} {_SHORT}".split()
             else:
                 words = [*_RUNS[name].split(), "--run", str(folder / "run")]
             assert main(words) == 0

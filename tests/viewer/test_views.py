@@ -21,6 +21,8 @@ VIEWS = [
     ("image", "image", "pooling"),
     ("image", "image", "encoder self"),
     ("boxes", "image", "cross"),
+    ("points", "image", "cross"),
+    ("points", "image", "encoder self"),
     ("tracks", "plane", "encoder self"),
     ("events", "sound", "cross"),
 ]
@@ -75,7 +77,7 @@ def test_the_tooltip_has_the_weight_of_the_capture(run, view, kind, train_and_ca
     assert count >= min(2, len(queries)), "no tooltip has a number"
 
 
-@pytest.mark.parametrize("run", ["transformer", "recurrent", "chain", "image", "boxes", "tracks", "events"])
+@pytest.mark.parametrize("run", ["transformer", "recurrent", "chain", "image", "boxes", "points", "tracks", "events"])
 def test_every_view_of_every_read_opens(run, train_and_capture, open_page):
     """No error is written to the console, and something is drawn."""
     capture, path = train_and_capture(run)

@@ -3,7 +3,8 @@
     c_1 .. c_m  = farthest point sampling:  c_1 is the first point in order of coordinates,
                   c_{i+1} = argmax_p  min_{j <= i} |p - c_j|
     N(c)        = the k nearest points p of c with |p - c| <= r, c included
-    x_i         = W [max over p in N(c_i) of MLP((p - c_i) / r, features of p);  MLP(c_i, its sines and cosines)]
+    x_i         = W [max over p in N(c_i) of f((p - c_i) / r, features of p);  g(c_i, its sines and cosines)]
+    f(u)        = W_2 relu(LayerNorm(W_1 u + b_1)) + b_2                           g: two layers with GELU
 
 An item stands at c_i, which proposals of boxes start from (`Placed`). There are no positions: coordinates are content.
 Points are first put in order of their coordinates and features, so that ties are decided in the same way for any order
@@ -51,8 +52,8 @@ class PointReader(Reader):
         extent: Sequence[float],
         features: int = 0,
         groups: int = 256,
-        neighbors: int = 16,
-        radius: float = 0.6,
+        neighbors: int = 24,
+        radius: float = 0.4,
         dropout: float = 0.0,
     ):
         super().__init__()
@@ -63,7 +64,7 @@ class PointReader(Reader):
             raise ValueError(f"extent must be three sides, got {len(extent)}")
         self.dim, self.groups, self.neighbors, self.radius = dim, groups, neighbors, radius
         hidden = -(-dim // 2)
-        self.local = nn.Sequential(Linear(3 + features, hidden), nn.ReLU(), Linear(hidden, dim))
+        self.local = nn.Sequential(Linear(3 + features, hidden), nn.LayerNorm(hidden), nn.ReLU(), Linear(hidden, dim))
         self.place = nn.Sequential(Linear(3 + 6 * _RATES, dim), nn.GELU(), Linear(dim, dim))
         self.combine = Linear(2 * dim, dim)
         self.dropout = Dropout(dropout)
@@ -112,20 +113,21 @@ def farthest_points(
 
     Rows with fewer points have each of them once, then repetitions.
     """
-    rows = torch.arange(len(points), device=points.device)
+    axes = points.transpose(1, 2).contiguous()  # (batch, 3, time)
     is_padding = torch.arange(points.shape[1], device=points.device) >= lengths[:, None]
-    x, y, z = points.unbind(-1)
-    distance = torch.full_like(x, torch.inf).masked_fill(is_padding, -1.0)
-    index = torch.zeros(len(points), dtype=torch.int64, device=points.device)
+    distance = torch.full_like(axes[:, 0], torch.inf).masked_fill(is_padding, -1.0)
+    offsets, new_distance = torch.empty_like(axes), torch.empty_like(distance)
+    index = torch.zeros(len(points), 1, dtype=torch.int64, device=points.device)
     selected = []
     for _ in range(count):
         selected.append(index)
-        a, b, c = (axis[rows, index][:, None] for axis in (x, y, z))
-        distance = torch.minimum(distance, (x - a).square() + (y - b).square() + (z - c).square())
-        taken = is_padding[rows, index]
-        distance[rows, index] = distance.new_full((), -0.5).where(~taken, -1.0)  # again only after all others
-        index = distance.argmax(1)
-    return torch.stack(selected, 1)
+        center = axes.gather(2, index[:, None].expand(-1, 3, -1))
+        torch.sub(axes, center, out=offsets)
+        torch.sum(offsets.square_(), 1, out=new_distance)
+        torch.minimum(distance, new_distance, out=distance)
+        distance.scatter_(1, index, -0.5)  # again only after all others
+        index = distance.argmax(1, keepdim=True)
+    return torch.cat(selected, 1)
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from regard.models.writers.regions import corners, overlaps
+from regard.models.writers.regions import corners, region_iou
 
 _CLASS_POWER, _IOU_POWER = 0.5, 6.0
 
@@ -59,7 +59,7 @@ def class_wise_nms(
     """
     order = score.argsort(dim=1, descending=True, stable=True)
     label, regions = label.gather(1, order), regions.gather(1, order[..., None].expand_as(regions))
-    iou, _ = overlaps(regions[:, :, None], regions[:, None])
+    iou = region_iou(regions[:, :, None], regions[:, None])
     same = (iou > overlap) & (label[:, :, None] == label[:, None])
     suppresses = same.tril(-1)  # only predictions of higher score
     keep = torch.ones_like(label, dtype=torch.bool)
@@ -89,7 +89,7 @@ def task_aligned_assignment(
     Each target is assigned to the `most` best aligned proposals whose center lies inside it or is nearest to it. A
     proposal of several targets keeps the one of largest IoU. The target score of the best proposal is its IoU.
     """
-    iou, _ = overlaps(regions[:, :, None], targets[:, None])  # (rows, proposals, targets)
+    iou = region_iou(regions[:, :, None], targets[:, None])  # (rows, proposals, targets)
     first, last = corners(targets)
     point = centers[..., None, :]
     inside = ((point > first[:, None]) & (point < last[:, None])).all(-1)

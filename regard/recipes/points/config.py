@@ -21,29 +21,29 @@ class PointsRunConfig:
     groups: Annotated[int, Range(1, 65_536)] = 256
     """Number of groups of points that the model attends to; their centers are sampled, each the farthest from those
     before it."""
-    neighbors: Annotated[int, Range(1, 1_024)] = 16
+    neighbors: Annotated[int, Range(1, 1_024)] = 24
     """Number of points in a group: those nearest to its center."""
-    radius: Annotated[float, Range(0, 1e6, is_open_below=True)] = 0.6
+    radius: Annotated[float, Range(0, 1e6, is_open_below=True)] = 0.4
     """Largest distance of a point from the center of its group, in meters."""
     model: DetectorConfig = field(default_factory=lambda: DetectorConfig(num_queries=32))
     """The model. Coordinates are part of the items, so core.positions is none."""
     augment: bool = True
     """Random turns by 90 degrees, mirroring, scaling and missing points in training."""
-    batch: Batch = 8
+    batch: Batch = 4
     """Clouds per batch."""
     threshold: Fraction = 0.4
     """Minimum score of the boxes that `predict` and `look` show."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
-            steps=1000,
-            lr=1e-3,
-            warmup=100,
+            steps=1500,
+            lr=2e-3,
+            warmup=150,
             schedule="cosine",
             label_smoothing=0.0,
             weight_decay=1e-4,
             clip=1.0,
             precision="auto",
-            validate_every=200,
+            validate_every=250,
             average=3,
             patience=0,
         )

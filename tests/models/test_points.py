@@ -104,9 +104,10 @@ def test_items_are_the_formula():
             hidden = first.weight @ x + first.bias
             hidden = (hidden - hidden.mean()) / (hidden.var(correction=0) + norm.eps).sqrt() * norm.weight + norm.bias
             vectors.append(second.weight @ hidden.clamp(min=0) + second.bias)
-        place = center / extent + 0.5
-        angles = torch.stack([p * math.pi * 2**rate for p in place for rate in range(4)])
-        wave = third.weight @ torch.cat((place, angles.sin(), angles.cos())) + third.bias
+        least, most = points[:, :3].amin(0), points[:, :3].amax(0)
+        distances = torch.cat(((center - least) / extent, (most - center) / extent))
+        angles = torch.stack([p * math.pi * 2**rate for p in distances for rate in range(4)])
+        wave = third.weight @ torch.cat((distances, angles.sin(), angles.cos())) + third.bias
         wave = wave * 0.5 * (1 + torch.erf(wave / math.sqrt(2)))
         joined = torch.cat((torch.stack(vectors).amax(0), fourth.weight @ wave + fourth.bias))
         close(items[0, group], reader.combine.weight @ joined + reader.combine.bias)

@@ -3,7 +3,8 @@
     c_1 .. c_m  = farthest point sampling:  c_1 is the first point in order of coordinates,
                   c_{i+1} = argmax_p  min_{j <= i} |p - c_j|
     N(c)        = the k nearest points p of c with |p - c| <= r, c included
-    x_i         = W [max over p in N(c_i) of f((p - c_i) / r, features of p);  g(c_i, its sines and cosines)]
+    d(c)        = [c - least;  most - c] / extent         least, most: smallest and largest coordinates of the cloud
+    x_i         = W [max over p in N(c_i) of f((p - c_i) / r, features of p);  g(d(c_i), its sines and cosines)]
     f(u)        = W_2 relu(LayerNorm(W_1 u + b_1)) + b_2                           g: two layers with GELU
 
 An item stands at c_i, which proposals of boxes start from (`Placed`). There are no positions: coordinates are content.
@@ -65,7 +66,7 @@ class PointReader(Reader):
         self.dim, self.groups, self.neighbors, self.radius = dim, groups, neighbors, radius
         hidden = -(-dim // 2)
         self.local = nn.Sequential(Linear(3 + features, hidden), nn.LayerNorm(hidden), nn.ReLU(), Linear(hidden, dim))
-        self.place = nn.Sequential(Linear(3 + 6 * _RATES, dim), nn.GELU(), Linear(dim, dim))
+        self.place = nn.Sequential(Linear(6 + 12 * _RATES, dim), nn.GELU(), Linear(dim, dim))
         self.combine = Linear(2 * dim, dim)
         self.dropout = Dropout(dropout)
         self.register_buffer("_extent", torch.tensor([float(side) for side in extent]), persistent=False)
@@ -83,14 +84,22 @@ class PointReader(Reader):
         local = self.local(torch.cat((offsets, group[..., 3:]), -1))
         local = local.masked_fill(~inside[..., None], -torch.inf).amax(2)
         places = centers / self._extent + 0.5
-        angle = widen(places[..., None] * self._rates).flatten(-2)
-        place = self.place(torch.cat((places, angle.sin(), angle.cos()), -1).to(local.dtype))
+        distances = self._distances(centers, points[..., :3], lengths)
+        angle = widen(distances[..., None] * self._rates).flatten(-2)
+        place = self.place(torch.cat((distances, angle.sin(), angle.cos()), -1).to(local.dtype))
         items = self.dropout(self.combine(torch.cat((local, place), -1)))
         counts = lengths.clamp(max=self.groups)
         is_padding = torch.arange(self.groups, device=points.device) >= counts[:, None]
         return Placed.of(
             items.masked_fill(is_padding[..., None], 0.0), counts, places.masked_fill(is_padding[..., None], _FAR)
         )
+
+    def _distances(self, centers: Tensor, points: Tensor, lengths: Tensor) -> Float[Tensor, "batch groups 6"]:
+        """Return the distances of centers from the bounds of their cloud, relative to the extent."""
+        is_padding = (torch.arange(points.shape[1], device=points.device) >= lengths[:, None])[..., None]
+        least = points.masked_fill(is_padding, torch.inf).amin(1, keepdim=True)
+        most = points.masked_fill(is_padding, -torch.inf).amax(1, keepdim=True)
+        return torch.cat((centers - least, most - centers), -1) / self._extent.repeat(2)
 
 
 def sort_points(

@@ -284,7 +284,7 @@ def _captions(name: str, content: bytes) -> Specimen:
     files = {f"{i}.png": _image(draw, "PNG") for i in range(6)} | {name: content}
     words = (
         f"draw --data.train {{}}/{name} --data.val-share 0.3 --autoencoder-steps 1 --autoencoder.codebook-size 4 "
-        f"--autoencoder.hidden 8 --model.core.decoder-layers 1 {_TRAIN} {_CORE}"
+        f"--model.core.decoder-layers 1 {_TRAIN} {_CORE}"
     )
     return Specimen("draw", words, files, (name,))
 

@@ -188,7 +188,8 @@ def build_detector(config: DetectorConfig, reads: Reader, *, num_classes: int, a
     Proposals need the places of the items: the buffer `centers` of the reader, or of each row (PointReader).
     """
     core = build_core(config.core, dropout=config.dropout, in_order=False)
-    centers = "items" if isinstance(reads, PointReader) else reads.get_buffer("centers")
+    points = reads if isinstance(reads, PointReader) else None
+    centers = reads.get_buffer("centers") if points is None else "items"
     writes = SetWriter(
         core.width,
         num_classes,
@@ -198,6 +199,7 @@ def build_detector(config: DetectorConfig, reads: Reader, *, num_classes: int, a
         centers=centers if config.queries == "proposed" else None,
         memory_dim=core.memory_dim,
         nms_threshold=config.nms_threshold,
+        margin=None if points is None else points.margin,
     )
     return Model(reads=reads, core=core, writes=writes)
 

@@ -177,6 +177,18 @@ def test_padding_is_never_proposed():
     assert (assigned[1, :3] >= 0).any()
 
 
+def test_centers_just_outside_a_box_are_assigned_to_it():
+    clouds, model = make_clouds(), make_detector("transformer").eval()
+    torch.testing.assert_close(model.writes.margin, torch.tensor([1.2 / 4 / side for side in (6.0, 5.0, 3.0)]))
+    hidden = model.writes.read(model.core, model.core.encode(model.reads(clouds)))
+    center = hidden.centers[0, 0]  # 0.02 from the lower corner of the box, and not the nearest to its middle
+    box = torch.cat((center + 0.02 + 0.4, torch.full((3,), 0.8)))
+    target = LabeledRegions(torch.tensor([[0], [-1], [-1]]), box.expand(3, 1, 6))
+    near = model.writes.proposal_loss(hidden.proposed, hidden.centers, target)
+    model.writes.margin.zero_()
+    assert model.writes.proposal_loss(hidden.proposed, hidden.centers, target) != near
+
+
 def test_centers_of_a_batch_equal_those_of_all_rows():
     torch.manual_seed(6)
     arguments = torch.rand(2, 5, 3), torch.rand(2, 5, 4), torch.rand(5, 2)

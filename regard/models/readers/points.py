@@ -94,6 +94,14 @@ class PointReader(Reader):
             items.masked_fill(is_padding[..., None], 0.0), counts, places.masked_fill(is_padding[..., None], _FAR)
         )
 
+    @property
+    def margin(self) -> Float[Tensor, " axes"]:
+        """Distance, relative to the extent, by which a center may lie outside the box of its object: r / 4.
+
+        Centers are points of surfaces, and so at the faces of the boxes, some of them just outside.
+        """
+        return self.radius / 4 / self._extent
+
     def _distances(self, centers: Tensor, points: Tensor, lengths: Tensor) -> Float[Tensor, "batch groups 6"]:
         """Return the distances of centers from the bounds of their cloud, relative to the extent."""
         is_padding = (torch.arange(points.shape[1], device=points.device) >= lengths[:, None])[..., None]

@@ -81,18 +81,21 @@ def task_aligned_assignment(
     real: Bool[Tensor, "rows targets"],
     *,
     most: int = 9,
+    margin: Float[Tensor, " axes"] | float = 0.0,
 ) -> tuple[Int[Tensor, "rows proposals"], Float[Tensor, "rows proposals"]]:
     """Return the target assigned to each proposal (-1 if none) and its target score, in [0, 1].
 
     probability: predicted by each proposal for the class of each target.
     centers: (proposals, axes), the position of each proposal; or (rows, proposals, axes).
-    Each target is assigned to the `most` best aligned proposals whose center lies inside it or is nearest to it. A
-    proposal of several targets keeps the one of largest IoU. The target score of the best proposal is its IoU.
+    margin: distance by which a center may lie outside a target, of each axis.
+    Each target is assigned to the `most` best aligned proposals whose center lies inside it, within the margin, or is
+    nearest to it. A proposal of several targets keeps the one of largest IoU. The target score of the best proposal is
+    its IoU.
     """
     iou = region_iou(regions[:, :, None], targets[:, None])  # (rows, proposals, targets)
     first, last = corners(targets)
     point = centers[..., None, :]
-    inside = ((point > first[:, None]) & (point < last[:, None])).all(-1)
+    inside = ((point > first[:, None] - margin) & (point < last[:, None] + margin)).all(-1)
     distance = (point - targets[:, None, :, : centers.shape[-1]]).square().sum(-1)
     nearest = torch.zeros_like(inside).scatter_(1, distance.argmin(1, keepdim=True), True)
     inside = (inside | nearest) & real[:, None]

@@ -86,22 +86,25 @@ class SetHidden(NamedTuple):
     proposed: SetPredictions | None
     """Proposals of all items; None for learned queries."""
     centers: Tensor | None = None
-    """Where the items of the proposals stand: (items, axes), or (rows, items, axes)."""
+    """Positions of the items of the proposals: (items, axes), or (rows, items, axes)."""
 
 
 class SetWriter(Writer):
     """Set prediction head for `num_queries` queries and regions of `axes` axes.
 
     blocks:        number of decoder blocks (`Core.set_outputs`).
-    centers:       where the encoded items stand in the source, (item, axis) in [0, 1], if queries start from proposals,
-                   such as `ImageReader.centers`; "items" if the reader gives each row centers of its own (`Placed`),
-                   such as PointReader; None for learned queries.
+    centers:       positions of the encoded items in the source, (item, axis) in [0, 1], if queries start from
+                   proposals, such as `ImageReader.centers`; "items" if the reader gives each row centers of its
+                   own (`Placed`), such as PointReader; None for learned queries.
     memory_dim:    size of the encoded items; `dim` if not given.
     nms_threshold: IoU above which proposals of the same class are suppressed (NMS).
+    margin:        distance of each axis by which a center may lie outside a region whose proposal it becomes, for
+                   centers on the surface of what is detected (PointReader); 0 if not given.
     """
 
     part = "set"
     centers: Tensor | None
+    margin: Tensor
 
     def __init__(
         self,
@@ -114,6 +117,7 @@ class SetWriter(Writer):
         centers: Float[Tensor, "items axes"] | Literal["items"] | None = None,
         memory_dim: int | None = None,
         nms_threshold: float = 0.5,
+        margin: Float[Tensor, " axes"] | None = None,
     ):
         super().__init__()
         self.dim, self.set_outputs = dim, blocks
@@ -126,6 +130,7 @@ class SetWriter(Writer):
         self.region_heads = nn.ModuleList(_region_head(dim, axes) for _ in range(blocks))
         self.proposes = centers is not None
         self.register_buffer("centers", centers if isinstance(centers, Tensor) else None, persistent=False)
+        self.register_buffer("margin", torch.zeros(axes) if margin is None else margin, persistent=False)
         if centers is None:
             self.queries = nn.Parameter(torch.randn(num_queries, dim) * dim**-0.5)
             points = torch.rand(num_queries, axes) * 0.9 + 0.05
@@ -240,7 +245,7 @@ class SetWriter(Writer):
         labels = target.labels.clamp(min=0)
         own_class = predictions.logits.sigmoid().gather(2, labels[:, None].expand(-1, predictions.logits.shape[1], -1))
         assigned, quality = task_aligned_assignment(
-            own_class, predictions.regions, centers, target.regions, target.real
+            own_class, predictions.regions, centers, target.regions, target.real, margin=self.margin
         )
         row, position = (assigned >= 0).nonzero(as_tuple=True)
         element, weight = assigned[row, position], quality[row, position]

@@ -25,7 +25,7 @@ class PointsRunConfig:
     """Number of points in a group: those nearest to its center."""
     radius: Annotated[float, Range(0, 1e6, is_open_below=True)] = 0.4
     """Largest distance of a point from the center of its group, in meters."""
-    model: DetectorConfig = field(default_factory=lambda: DetectorConfig(num_queries=32))
+    model: DetectorConfig = field(default_factory=lambda: DetectorConfig(num_queries=32, dropout=0.0))
     """The model. Coordinates are part of the items, so core.positions is none."""
     augment: bool = True
     """Random turns by 90 degrees, mirroring, scaling and missing points in training."""
@@ -35,7 +35,7 @@ class PointsRunConfig:
     """Minimum score of the boxes that `predict` and `look` show."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
-            steps=1500,
+            steps=1800,
             lr=2e-3,
             warmup=150,
             schedule="cosine",
@@ -43,7 +43,7 @@ class PointsRunConfig:
             weight_decay=1e-4,
             clip=1.0,
             precision="auto",
-            validate_every=250,
+            validate_every=300,
             average=3,
             patience=0,
         )

@@ -21,6 +21,7 @@ from regard.models.cores.recurrent_decoder import RecurrentDecoderCore
 from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
+from regard.models.readers.points import PointReader
 from regard.models.readers.reader import Reader
 from regard.models.readers.series import SeriesReader
 from regard.models.readers.sound import FrameReader
@@ -111,7 +112,7 @@ def outline(model: nn.Module) -> Outline:
     elif writes.part == "decoder":
         predicting.append(Stage("input", "target, delayed by one", "", "y", ("batch", "target")))
     elif isinstance(writes, SetWriter):
-        kind = "learned queries" if writes.centers is None else "queries of the best proposals"
+        kind = "queries of the best proposals" if writes.proposes else "learned queries"
         predicting.append(Stage("input", kind, "", "", hidden))
     if writes.part != "encoder":
         predicting.append(Stage("predictor", type(core).__name__, _describe_decoder(core), "h^Dec", hidden))
@@ -157,6 +158,8 @@ def _reader_shapes(reads: Reader) -> tuple[Shape, Shape]:
             return ("batch", reads.samples), ("batch", len(reads.get_buffer("centers")), width)
         case SeriesReader():
             return ("batch", "time", reads.channels), ("batch", "windows", width)
+        case PointReader():
+            return ("batch", "points", reads.numbers), ("batch", "groups", width)
         case TrackReader():
             return ("batch", "agents", reads.observed, 2), ("batch", "agents", width)
     return ("batch", "source"), ("batch", "source", width)

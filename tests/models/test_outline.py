@@ -96,7 +96,7 @@ def test_a_language_model_has_no_encoder():
 @pytest.mark.parametrize("kind", ["dense", "convolutional", "quantized"])
 @torch.no_grad()
 def test_autoencoders_have_an_encoder_and_a_decoder(kind):
-    shape, config = (1, 8, 12), AutoencoderConfig(kind=kind, code_dim=3, hidden=5, channels=4, codebook_size=7)
+    shape, config = (1, 8, 12), AutoencoderConfig(kind=kind, code_dim=3, channels=4, codebook_size=7)
     model = (QuantizedAutoencoder if kind == "quantized" else Autoencoder)(config, shape).train()
     images = torch.rand(2, *shape)
     model.loss(Batch(images, images, (0, 1)))

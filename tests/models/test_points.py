@@ -12,6 +12,7 @@ from regard.layers.positions.config import NoPositionsConfig
 from regard.models.build import build_detector
 from regard.models.config import DetectorConfig
 from regard.models.cores.config import RecurrentConfig, TransformerConfig
+from regard.models.outline import outline
 from regard.models.readers.points import PointReader, farthest_points, nearest_points, sort_points
 from regard.models.writers.matching import task_aligned_assignment
 from regard.models.writers.sets import SetWriter
@@ -197,6 +198,13 @@ def test_centers_of_a_batch_equal_those_of_all_rows():
     probability, regions, centers = arguments
     actual = task_aligned_assignment(probability, regions, centers.expand(2, -1, -1), targets, real)
     assert all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))
+
+
+def test_outline_names_points_groups_and_queries():
+    for queries, name in (("proposed", "queries of the best proposals"), ("learned", "learned queries")):
+        encoding, (start, *_) = outline(make_detector("transformer", queries))
+        assert [stage.shape for stage in encoding[:2]] == [("batch", "points", 4), ("batch", "groups", 12)]
+        assert start.name == name
 
 
 def test_learned_queries_need_no_places():

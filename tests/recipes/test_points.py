@@ -11,8 +11,9 @@ from regard.cli.main import main
 from regard.errors import UserError
 from regard.recipes.load import load
 from regard.recipes.points.top_view import draw_top_view, place_on_top_view
+from tests.data.test_clouds import ply
 from tests.recipes.capture_checks import check_capture, check_gradients, check_test_input
-from tests.recipes.toy_clouds import SMALL, write_clouds
+from tests.recipes.toy_clouds import FORMATS, SMALL, write_clouds
 
 LIMITS = (
     "--train.warmup 10 --train.validate-every 100 --train.tensorboard false --train.precision float32 --train.lr 3e-3"

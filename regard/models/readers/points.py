@@ -64,8 +64,9 @@ class PointReader(Reader):
         if len(extent) != 3:
             raise ValueError(f"extent must be three sides, got {len(extent)}")
         self.dim, self.groups, self.neighbors, self.radius = dim, groups, neighbors, radius
+        self.numbers = 3 + features
         hidden = -(-dim // 2)
-        self.local = nn.Sequential(Linear(3 + features, hidden), nn.LayerNorm(hidden), nn.ReLU(), Linear(hidden, dim))
+        self.local = nn.Sequential(Linear(self.numbers, hidden), nn.LayerNorm(hidden), nn.ReLU(), Linear(hidden, dim))
         self.place = nn.Sequential(Linear(6 + 12 * _RATES, dim), nn.GELU(), Linear(dim, dim))
         self.combine = Linear(2 * dim, dim)
         self.dropout = Dropout(dropout)

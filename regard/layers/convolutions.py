@@ -1,10 +1,10 @@
 """Convolutional stem: local features at reduced resolution, as input to attention.
 
-    halve(x)     = gelu(norm(conv_3x3(x), stride 2))                     height and width halved, rounded up
+    down(x)      = gelu(norm(conv_3x3(x), stride 2))                     height and width divided by 2, rounded up
     refine(x)    = gelu(x + norm(conv_3x3(gelu(norm(conv_3x3(x))))))     a residual block (he2016)
-    stem(x)      = (refine . halve)^n (x)                                 n = downsampling_layers
+    stem(x)      = (refine . down)^n  (x)                                 n = downsampling_layers
 
-The channels double with every halving, up to `dim`. A stem of one or two halvings begins with a convolution at full
+The channels double with every `down`, up to `dim`. A stem of one or two begins with a convolution at full
 resolution, which keeps the detail of small images. The norm is over groups of eight channels of one image, so it does
 not depend on the batch size.
 

@@ -35,7 +35,7 @@ class PointsRunConfig:
     """Minimum score of the boxes that `predict` and `look` show."""
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
-            steps=1800,
+            steps=2100,
             lr=2e-3,
             warmup=150,
             schedule="cosine",

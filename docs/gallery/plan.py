@@ -120,6 +120,12 @@ PAGES = {
         view=View(name="image", kind="cross", layer=1, head=2, query=0),
         about="Cross-attention of the object queries of a detector to the image.",
     ),
+    "points": GalleryPage(
+        inputs=(0, 3),
+        kinds=("cross",),
+        view=View(name="image", kind="cross", layer=2, query=3),
+        about="Cross-attention of the object queries of a detector in point clouds to groups of points, seen from above.",
+    ),
     "caption": GalleryPage(
         inputs=(18, 2, 33, 25),
         kinds=("cross",),

@@ -140,7 +140,7 @@ def _parse_ply(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.
 
 def _check_lines(content: bytes, first: int, *, count: int, width: int, name: str) -> None:
     """Check the lines of the points in a PLY file of text, after `first` lines. Raises UserError naming the line."""
-    lines = content.split(b"\n")
+    lines = content.removesuffix(b"\n").split(b"\n")
     if len(lines) - first < count:
         raise UserError(f"{name}: its header states {count:,} points, but {len(lines) - first:,} lines follow.")
     for number, line in enumerate(lines[first : first + count], start=first + 1):

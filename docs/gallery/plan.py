@@ -124,7 +124,7 @@ PAGES = {
         inputs=(0, 3),
         kinds=("cross",),
         view=View(name="image", kind="cross", layer=2, query=3),
-        about="Cross-attention of the object queries of a detector in point clouds to groups of points, seen from above.",
+        about="Cross-attention of the object queries of a point cloud detector to groups of points, seen from above.",
     ),
     "caption": GalleryPage(
         inputs=(18, 2, 33, 25),

@@ -6,7 +6,8 @@ machine code a file holds; here a file begins with a digest of its key and conte
 
     FUNCTION.STAMP.KEY.nbc     beside the package, or in the user's cache folder where that cannot be written
 
-A cache miss compiles, which takes seconds: the logger of this module reports it beforehand, at level INFO.
+A cache miss compiles, which takes seconds: the logger of this module reports it beforehand, at level INFO. Of several
+processes that miss the same function, one compiles it, and the others wait for its file.
 
 Source: lam2015 (numba).
 """
@@ -37,6 +38,7 @@ from regard.compat.numba import (
     set_cache,
 )
 from regard.errors import UserError
+from regard.system.lock import lock_file
 
 REMEDY = "set NUMBA_CACHE_DIR to a folder that can be written to"
 
@@ -46,6 +48,8 @@ if getattr(config, "DISABLE_JIT", False):  # set by numba from the environment
 _LOG = logging.getLogger(__name__)
 _DIGEST = 32
 _NAME_DIGITS = 12
+_PATIENCE = 120.0
+"""Maximum time to wait for another process that compiles a function, in seconds; it may have been suspended."""
 
 
 def compile_cached(function: Callable, *, stamp: str, **options: Any) -> Any:
@@ -81,14 +85,26 @@ class _Cache(FunctionCache):
     def __init__(self, function: Callable, stamp: str):
         super().__init__(function)
         self._key = (stamp, _describe(function))
-        self._cache_file = _Files(Path(self._cache_path), self._impl.filename_base, stamp)
+        self._files = self._cache_file = _Files(Path(self._cache_path), self._impl.filename_base, stamp)
+        self._unlock: Callable[[], None] = lambda: None
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the cached function, or None, upon which numba compiles it."""
+        """Return the cached function, or None, upon which numba compiles it and calls `save_overload`."""
         cached = super().load_overload(sig, target_context)
         if cached is None:
             _LOG.info("compiling %s for this machine, cached in %s", self._name, self.cache_path)
+            self._unlock = self._files.lock(self._index_key(sig, target_context.codegen()))
+            cached = super().load_overload(sig, target_context)  # another process may have compiled it meanwhile
+            if cached is not None:
+                self._unlock()
         return cached
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Save a compiled function."""
+        try:
+            super().save_overload(sig, data)
+        finally:
+            self._unlock()
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         return sig, codegen.magic_tuple(), self._key
@@ -131,6 +147,10 @@ class _Files(IndexDataCacheFile):
         except OSError:
             with contextlib.suppress(OSError):
                 unfinished.unlink(missing_ok=True)
+
+    def lock(self, key: Any) -> Callable[[], None]:
+        """Wait until no other process compiles for this key, and return the function that lets the next one."""
+        return lock_file(self._path(key).with_suffix(".lock"), patience=_PATIENCE)
 
     def flush(self) -> None:
         """Remove all files of the function."""

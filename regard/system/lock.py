@@ -159,6 +159,37 @@ def lock_directory(folder: Path) -> Generator[RunDirectory, None, None]:
         directory.close()
 
 
+def lock_file(path: Path, *, patience: float) -> Callable[[], None]:
+    """Lock a file, which is created, and return the function that removes and unlocks it.
+
+    Waits at most `patience` seconds for another process. Without a lock after that, or where files cannot be locked,
+    the returned function does nothing.
+    """
+    if fcntl is None:
+        return lambda: None
+    deadline = time.monotonic() + patience
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return lambda: None
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError as error:
+            if not isinstance(error, BlockingIOError) or time.monotonic() > deadline:
+                os.close(handle)
+                return lambda: None
+            time.sleep(0.05)
+
+    def unlock() -> None:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        os.close(handle)
+
+    return unlock
+
+
 def _lock_owner(stat: os.stat_result) -> int | None:
     """Return the process that holds the lock, as reported by Linux: `1: FLOCK ADVISORY WRITE 4711 fe:01:1234 0 EOF`."""
     inode = f"{os.major(stat.st_dev):02x}:{os.minor(stat.st_dev):02x}:{stat.st_ino}"

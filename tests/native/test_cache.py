@@ -4,12 +4,16 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from regard.native import cache as compiled_cache
+from regard.system.lock import lock_file
 
 ROOT = Path(__file__).parents[2]
 CODE = """
@@ -81,6 +85,40 @@ def test_damaged_file_is_recompiled_and_replaced(cache: Path, damage: Callable[[
     damage(cached_files(cache)[0])
     assert run_code(cache) == "12 16 1"
     assert run_code(cache) == "12 16 0"
+
+
+def test_process_waits_for_another_that_compiles_the_same_function(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(compiled_cache.config, "CACHE_DIR", str(tmp_path))
+
+    def run() -> Any:
+        return compiled_cache.compile_cached(lambda x: x + 1, stamp="one")
+
+    assert run()(1) == 2
+    (path,) = tmp_path.rglob("*.nbc")
+    assert not [*tmp_path.rglob("*.lock")]
+    content = path.read_bytes()
+    path.unlink()
+    unlock = lock_file(path.with_suffix(".lock"), patience=0)
+    is_missed = threading.Event()
+    monkeypatch.setattr(compiled_cache._LOG, "info", lambda *_, **__: is_missed.set())
+    with ThreadPoolExecutor() as threads:
+        answer = threads.submit(run(), 1)
+        assert is_missed.wait(60)
+        path.write_bytes(content)  # as the other process does when it has compiled
+        saved = path.stat()
+        unlock()
+        assert answer.result(60) == 2
+    assert os.path.samestat(path.stat(), saved)  # compiling would have replaced the file
+
+
+def test_lock_is_given_up_after_a_while_and_ends_with_its_file(tmp_path) -> None:
+    path = tmp_path / "x.lock"
+    unlock = lock_file(path, patience=0)
+    lock_file(path, patience=0.1)()  # not locked, so that it must not remove the file of the other
+    assert path.exists()
+    unlock()
+    assert not path.exists()
+    lock_file(tmp_path / "missing" / "x.lock", patience=0)()
 
 
 def test_compilation_without_cache_folder_is_logged(monkeypatch, caplog) -> None:

@@ -1,12 +1,14 @@
 """Layout of the package: folders, names and exports. Docstrings and imports are checked by ruff and lint-imports."""
 
 import ast
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from regard.recipes.registry import NAMES
 from tests.conftest import LONGEST
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +40,13 @@ def is_docstring(node: ast.stmt) -> bool:
 def test_package_is_found() -> None:
     assert len(PACKAGE) > 200
     assert len(INITS) > 30
+
+
+def test_contracts_on_recipes_name_all_of_them() -> None:
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    by_id = {contract["id"]: contract for contract in tools["importlinter"]["contracts"]}
+    assert set(by_id["recipes"]["modules"]) == {f"regard.recipes.{name}" for name in NAMES}
+    assert set(NAMES) in [set(layer.split(" | ")) for layer in by_id["recipe-layers"]["layers"]]
 
 
 def test_files_that_begin_first_exist() -> None:

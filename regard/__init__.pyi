@@ -3,8 +3,10 @@ from regard.attention.attend import attend as attend
 from regard.attention.attend import attention_weights as attention_weights
 from regard.attention.biases import Alibi as Alibi
 from regard.attention.biases import Bias as Bias
+from regard.attention.biases import DistanceBias as DistanceBias
 from regard.attention.biases import RelativeBias as RelativeBias
 from regard.attention.biases import ShawBias as ShawBias
+from regard.attention.choices import Choice as Choice
 from regard.attention.choices import Hard as Hard
 from regard.attention.choices import Proportional as Proportional
 from regard.attention.choices import Soft as Soft
@@ -27,6 +29,7 @@ from regard.attention.memory import QuantizedMemory as QuantizedMemory
 from regard.attention.memory import RingMemory as RingMemory
 from regard.attention.memory import SlidingMemory as SlidingMemory
 from regard.attention.memory import StaticMemory as StaticMemory
+from regard.attention.positions import Positions as Positions
 from regard.attention.scores import Additive as Additive
 from regard.attention.scores import BareAdditive as BareAdditive
 from regard.attention.scores import Concat as Concat

@@ -10,6 +10,7 @@ from regard.attention.biases import Bias, TensorBias
 from regard.attention.choices import Choice
 from regard.attention.masks import All, Interval, Mask, split_interval
 from regard.attention.memory import KernelCache, KeyValueCache, Memory
+from regard.attention.parts import check_part
 from regard.attention.positions import Positions
 from regard.attention.scores import Form, Score
 
@@ -171,8 +172,10 @@ def prepare_inputs(
     bias: Bias | Tensor | None,
 ) -> AttentionInputs:
     """Check the arguments of `attend`, align their axes, map queries and keys, and combine the masks, for a kernel."""
-    if mask is not None and not isinstance(mask, Mask):
-        raise TypeError(f"mask must be a Mask, got {type(mask).__name__}; wrap tensors in regard.dense")
+    check_part("score", score, Score, "ScaledDot()")
+    check_part("choose", choose, Choice, "Soft()")
+    if mask is not None:
+        check_part("mask", mask, Mask, "causal() or dense(tensor)")
     if bias is not None and not isinstance(bias, Bias):
         bias = TensorBias(bias)
     if not isinstance(memory, KeyValueCache):

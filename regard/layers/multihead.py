@@ -29,6 +29,7 @@ from regard.attention.biases import Bias
 from regard.attention.choices import Choice
 from regard.attention.masks import Mask
 from regard.attention.memory import KeyValueCache, Memory
+from regard.attention.parts import check_part
 from regard.attention.scores import ScaledDot, Score
 from regard.layers.forms import AttentionForm, LinearForm, ReadForm, RotaryForm, form_of
 from regard.layers.linear import Linear, fused_linear
@@ -211,7 +212,10 @@ def _check_heads(num_heads: int, key_heads: int | None, score: Score | None) -> 
     _check_size("num_heads", num_heads)
     if key_heads is not None and (not isinstance(key_heads, int) or key_heads < 1 or num_heads % key_heads):
         raise ValueError(f"key_heads must divide num_heads={num_heads}, got {key_heads}")
-    if score is not None and score.num_heads not in (None, num_heads):
+    if score is None:
+        return
+    check_part("score", score, Score, "ScaledDot()")
+    if score.num_heads not in (None, num_heads):
         raise ValueError(f"score must have num_heads={num_heads}, got {score}")
 
 

@@ -16,6 +16,7 @@ from regard.attention.choices import Choice, Soft
 from regard.attention.inputs import AttentionInputs, prepare_inputs
 from regard.attention.masks import Mask
 from regard.attention.memory import KeyValueCache
+from regard.attention.parts import check_part
 from regard.attention.scores import ScaledDot, Score
 from regard.layers.forms import NoFormError, ReadForm
 
@@ -69,6 +70,8 @@ class Read(nn.Module):
         self.role = role
         self.score = ScaledDot() if score is None else score
         self.choose = Soft() if choose is None else choose
+        check_part("score", self.score, Score, "ScaledDot()")
+        check_part("choose", self.choose, Choice, "Soft()")
         self.bias = bias
         self.kernel = kernel
 

@@ -123,7 +123,7 @@ def test_attend_refuses_inputs_that_do_not_fit():
         attend(query, (keys, values[:3]))
     with pytest.raises(TypeError, match=r"values must have the query's dtype torch\.float32, got torch\.float64"):
         attend(query, (keys, values.double()))
-    with pytest.raises(TypeError, match=r"mask must be a Mask, got Tensor; wrap tensors in regard\.dense"):
+    with pytest.raises(TypeError, match=r"mask must be a Mask, such as causal\(\) or dense\(tensor\), got Tensor"):
         attend(query, (keys, values), mask=torch.ones(3, 4, dtype=torch.bool))
     with pytest.raises(TypeError, match=r"bias must be floating point, got torch\.bool"):
         attend(query, (keys, values), bias=torch.ones(3, 4, dtype=torch.bool))

@@ -387,7 +387,7 @@ def test_soft_cap_refuses_invalid_caps_and_scores():
     for cap in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(ValueError, match=f"cap must be positive and finite, got {cap}"):
             SoftCap(Dot(), cap)
-    with pytest.raises(TypeError, match="score of SoftCap must be a Score, got Linear"):
+    with pytest.raises(TypeError, match=r"score of SoftCap must be a Score, such as ScaledDot\(\), got Linear"):
         SoftCap(nn.Linear(2, 2), 1.0)
 
 

@@ -110,21 +110,24 @@ class Placed(Padded):
         return Placed.of(*super().to(device), self.centers.to(device, non_blocking=True))
 
 
-def padding(lengths: Int[Tensor, "..."] | Sequence[int]) -> Mask:
+def padding(lengths: Int[Tensor, "..."] | Sequence[int] | int) -> Mask:
     """Padding mask: row b attends to keys j < lengths[b]; lengths (batch,) may exceed the keys, and are copied.
+
+    One number holds for all rows.
 
     Raises: TypeError if lengths are not integers, ValueError if one is negative.
     """
     return Padding(to_lengths("lengths", lengths))
 
 
-def to_lengths(name: str, lengths: Tensor | Sequence[int]) -> Int[Tensor, "..."]:
+def to_lengths(name: str, lengths: Tensor | Sequence[int] | int) -> Int[Tensor, "..."]:
     """Return a copy of the argument `name` as a tensor of lengths.
 
     Raises: TypeError if they are not integers, ValueError if one is negative.
     """
     if not isinstance(lengths, Tensor):
-        lengths = torch.tensor(lengths) if len(lengths) else torch.zeros(0, dtype=torch.int64)
+        has_rows = not isinstance(lengths, Sequence) or len(lengths) > 0
+        lengths = torch.tensor(lengths) if has_rows else torch.zeros(0, dtype=torch.int64)
     if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
         raise TypeError(f"{name} must be integers (items per row), got {lengths.dtype}")
     if is_inspectable(lengths) and bool((lengths < 0).any()):

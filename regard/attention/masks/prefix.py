@@ -58,10 +58,11 @@ class Prefix(Mask):
         return f"prefix({self.lengths.tolist()})"
 
 
-def prefix(lengths: Int[Tensor, "..."] | Sequence[int]) -> Mask:
+def prefix(lengths: Int[Tensor, "..."] | Sequence[int] | int) -> Mask:
     """Prefix-LM mask: causal, but all queries of row b attend to its first lengths[b] keys, j < max(p + 1, lengths[b]).
 
-    Attention is bidirectional within the prefix and causal after it (a prefix language model).
+    One number holds for all rows. Attention is bidirectional within the prefix and causal after it (a prefix language
+    model).
     Raises: TypeError if lengths are not integers, ValueError if one is negative.
     Source: raffel2020, section 3.2.1 (causal with prefix).
     """

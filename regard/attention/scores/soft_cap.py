@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention.parts import check_part
 from regard.attention.scores.base import Form, InnerProduct, Score
 
 
@@ -25,8 +26,7 @@ class SoftCap(Score):
 
     def __init__(self, score: Score, cap: float):
         super().__init__()
-        if not isinstance(score, Score):
-            raise TypeError(f"score of SoftCap must be a Score, got {type(score).__name__}")
+        check_part("score of SoftCap", score, Score, "ScaledDot()")
         if not 0 < cap < float("inf"):
             raise ValueError(f"cap must be positive and finite, got {cap}")
         self.score = score

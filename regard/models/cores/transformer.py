@@ -10,6 +10,7 @@ Source: lectures, D.1 to D.10; vaswani2017; relative positions press2022 (ALiBi)
 cosine scores henry2020.
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from regard.attention.biases import Bias
 from regard.attention.masks import Padded
 from regard.attention.memory import KeyValueCache, Memory, keep_last
+from regard.attention.parts import PAGE
 from regard.attention.scores import Score, SoftCap
 from regard.attention.scores.base import ScoreSizes
 from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
@@ -302,6 +304,18 @@ def _check_own_parts(*, positions: Any, **makers: Any) -> None:
                 f"{name} must be a function that creates a part, since each layer needs its own, got the part "
                 f"{type(maker).__name__}; write {name}=lambda ...: {type(maker).__name__}(...)"
             )
+        if callable(maker):
+            arguments = ("width",) if name == "norm" else ()
+            try:
+                inspect.signature(maker).bind(*arguments)
+            except TypeError as error:
+                called = f"{name}({', '.join(arguments)})"
+                raise TypeError(
+                    f"{name} must be a function that creates a part as {called}, got one with other arguments "
+                    f"({error}); to write a part, see {PAGE}"
+                ) from None
+            except ValueError:  # a function without a signature, such as one of C
+                continue
     if callable(positions) and not isinstance(positions, PositionalEncoding):
         kind = positions.__name__ if isinstance(positions, type) else type(positions).__name__
         raise TypeError(f"positions must be a PositionalEncoding or its config, got {kind}")

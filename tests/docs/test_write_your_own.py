@@ -1,0 +1,134 @@
+"""The page "Write your own": its code runs, its parts have the properties that they state, and its recipe trains."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import regard
+from regard.attention.parts import PAGE
+from tests.helpers import close
+from tests.shapes import without_checks
+
+ROOT = Path(__file__).parents[2]
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / PAGE).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+PARTS, RECIPE = [block for block in BLOCKS if not block.startswith("# ")], BLOCKS[-1]
+SMALL = (
+    "--data.locales en --train.steps 3 --train.warmup 1 --train.batch-tokens 200 --train.validate-every 3 "
+    "--val-sample 2 --model.core.layers 1 --model.core.decoder-layers 1 --model.core.width 16 --model.core.heads 2 "
+    "--model.core.feedforward 16 --train.tensorboard false"
+)
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return the names that the code of the page defines."""
+    assert len(PARTS) == 7
+    torch.manual_seed(1)
+    names: dict[str, Any] = {"__name__": "own_parts"}
+    with pytest.MonkeyPatch.context() as patch, without_checks():
+        patch.chdir(tmp_path_factory.mktemp("page"))
+        exec(compile("\n".join(PARTS), PAGE, "exec"), names)
+        assert Path("dilated.svg").stat().st_size > 1000
+    return names
+
+
+def test_score_and_choice_are_what_they_state(names) -> None:
+    scores = names["Manhattan"]()(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 2.0], [0.0, 5.0]]))
+    close(scores, torch.tensor([[0.0, -4.0]]) * torch.log(torch.tensor(2.0)))
+    weights = names["Thresholded"](0.1)(torch.tensor([[0.6, 0.31, 0.09]]).log(), None)
+    close(weights, torch.tensor([[0.6, 0.31, 0.0]]) / 0.91)
+    assert names["Thresholded"](0.9)(torch.tensor([[0.6, 0.4]]).log(), None).tolist() == [[1.0, 0.0]]
+    close(names["weights"].sum(-1), torch.tensor([[1.0] * 6, [0.0] * 6]))
+
+
+def test_mask_of_a_step_is_the_last_row_and_the_bias_decreases_with_distance(names) -> None:
+    mask = names["Dilated"](2)
+    assert mask.tensor(4, 4).int().tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1]]
+    assert torch.equal(mask.tensor(1, 4), mask.tensor(4, 4)[-1:])
+    bias = names["LogDistance"](2)
+    expected = -torch.log(torch.tensor(2.0)) * torch.log(torch.tensor([[1.0, 2, 3], [2, 1, 2], [3, 2, 1]]))
+    close(bias.materialize(torch.zeros(3, 1), regard.Positions(3, 3, torch.device("cpu"))), expected.expand(1, 2, 3, 3))
+
+
+@pytest.mark.parametrize("name", ["model", "own"])
+def test_models_decode_as_they_read_all_positions_and_learn_with_their_parts(names, name: str) -> None:
+    model, target = names[name].double(), regard.Padded(torch.tensor([[5, 2, 7, 1]]), torch.tensor([4]))
+    expected, state = model(None, target), model.start(None, rows=1)
+    for time in range(expected.shape[1]):
+        logits, state = model.step(target.items[:, time], state)
+        close(logits, expected[:, time])
+    model.loss(regard.Batch(None, target)).total.backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def test_replaced_choice_is_that_of_the_recorded_weights(names) -> None:
+    with regard.record(names["model"]) as capture:
+        names["model"](target=regard.Padded(torch.tensor([[5, 2, 7, 1]]), torch.tensor([4])))
+    assert len([*capture.recording]) == 2
+    for read in capture.recording:
+        (weights,) = capture.recording[read]
+        assert ((weights == 0) | (weights >= 0.05)).all()
+
+
+def test_recipe_trains_and_is_used_through_its_file(names, tmp_path: Path) -> None:
+    (tmp_path / "own_parts.py").write_text("\n".join(PARTS), encoding="utf-8")
+    (tmp_path / "thresholded_dates.py").write_text(RECIPE, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+    def run(words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "thresholded_dates.py", *words.split()]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    result = run(f"train --run run {SMALL}")
+    assert result.returncode == 0, result.stderr
+    assert "try  python thresholded_dates.py predict run INPUT" in result.stdout
+    assert run("predict run 1998-05-12").returncode == 0
+    result = run("look run 1998-05-12 --out weights.safetensors")
+    assert result.returncode == 0, result.stderr
+    maps = regard.Capture.open(tmp_path / "weights.safetensors")[0].find(kind="cross")
+    assert maps
+    assert all(((m.weights == 0) | (m.weights >= 0.1 - 1e-6)).all() for m in maps)
+
+
+Q, K, V = torch.randn(1, 3, 8), torch.randn(1, 5, 8), torch.randn(1, 5, 7)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: regard.attend(Q, (K, V), score=lambda q, k: q @ k.mT),
+            rf"a Score, .* got function; .*{PAGE}",
+        ),
+        (lambda: regard.attend(Q, (K, V), score=torch.nn.Linear(8, 8)), rf"got Linear; to write one, see {PAGE}"),
+        (lambda: regard.attend(Q, (K, V), score=regard.Dot), r"got the class Dot: write Dot\(\.\.\.\)"),
+        (lambda: regard.attend(Q, (K, V), choose="hard"), r"choose must be a Choice, such as Soft\(\), got 'hard'"),
+        (lambda: regard.attention_weights(Q, (K, V), choose=torch.softmax), "choose must be a Choice"),
+        (lambda: regard.attend(Q, (K, V), mask=regard.causal), r"mask must be a Mask, such as causal\(\)"),
+        (lambda: regard.attend(Q, (K, V), mask=torch.ones(3, 5) > 0), r"dense\(tensor\), got Tensor"),
+        (lambda: regard.MultiHead(8, num_heads=2, score=regard.Dot), "score must be a Score"),
+        (lambda: regard.MultiHead(8, num_heads=2, choose="hard"), "choose must be a Choice"),
+        (lambda: regard.Read(lambda q, k: q), "score must be a Score"),
+        (lambda: regard.SoftCap(abs, 3.0), "score of SoftCap must be a Score"),
+        (
+            lambda: regard.Transformer(layers=1, width=8, score=lambda q, k: q),
+            rf"a part as score\(\), .*{PAGE}",
+        ),
+        (lambda: regard.Transformer(layers=1, width=8, norm=lambda: None), r"creates a part as norm\(width\)"),
+    ],
+)
+def test_what_is_no_part_is_refused_with_the_way_to_write_one(call, message: str, no_shape_checks) -> None:
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_one_length_holds_for_all_rows() -> None:
+    for mask in (regard.padding, regard.prefix):
+        out = regard.attend(torch.ones(2, 3, 8), (K.expand(2, -1, -1), V.expand(2, -1, -1)), mask=mask(2))
+        close(out, regard.attend(torch.ones(2, 3, 8), (K.expand(2, -1, -1), V.expand(2, -1, -1)), mask=mask([2, 2])))

@@ -10,6 +10,7 @@ PairFormat = Literal["auto", "tsv", "csv", "text", "jsonl", "huggingface"]
 OnBad = Literal["error", "skip"]
 FeatureKinds = Literal["words", "bigrams", "prefixes"]
 TargetKind = Literal["class", "labels", "number"]
+Header = Literal["auto", "yes", "no"]
 
 
 @settings
@@ -55,6 +56,10 @@ class PairsConfig:
     target_column: Count | str | None = None
     """Column of the target text, as `source_column`. Default: target; 2, if a TSV or CSV has no such header."""
 
+    header: Header = "auto"
+    """Whether the first row of a TSV or CSV is a header. auto: yes, if it has the expected names or those of chosen
+    columns; a row that merely looks like a header is refused."""
+
     on_bad: OnBad = "error"
     """Handling of bad lines (wrong columns, empty side, not UTF-8, too long): error stops; skip leaves them out and
     counts them."""
@@ -97,9 +102,13 @@ class LabeledConfig:
     """Column of the text: column number (from 1) or header name in TSV and CSV, field name in JSONL and data sets.
     Default: text; 1, if a TSV or CSV has no such header."""
 
-    label_column: Count | str | None = None
-    """Column of the label, a text or an integer; or of the labels or numbers. Default: label; 2, if a TSV or CSV
-    has no such header."""
+    label_column: tuple[Count | str, ...] = ()
+    """Column of the label, a text or an integer; or of the labels; or columns of one number each, which are then the
+    names of the numbers. Default: label; 2, if a TSV or CSV has no such header."""
+
+    header: Header = "auto"
+    """Whether the first row of a TSV or CSV is a header. auto: yes, if it has the expected names or those of chosen
+    columns; a row that merely looks like a header is refused."""
 
     on_bad: OnBad = "error"
     """Handling of bad lines (wrong columns, empty text, not UTF-8, unknown label): error stops; skip leaves them out
@@ -117,6 +126,7 @@ class LabeledConfig:
 
     def __post_init__(self) -> None:
         _check_separator(self.separator)
+        _check_label_columns(self.label_column, self.target)
         if (self.train is None) != (self.val is None):
             present, missing = ("train", "val") if self.val is None else ("val", "train")
             raise UserError(f"`{missing}` must be given together with `{present}`.")
@@ -151,6 +161,18 @@ class ImagesConfig:
     size: Annotated[int, Range(1, 4_096)] | None = None
     """Height and width to which all images are resized. If not given, all images must have the same size."""
 
+    file_column: Count | str | None = None
+    """Column of the image file in a list: column number (from 1) or header name, field name in JSONL. Default: file; 1,
+    if a TSV or CSV has no such header."""
+
+    label_column: tuple[Count | str, ...] = ()
+    """Column of the label in a list, or columns of one number each, which are then the names of the numbers. Default:
+    label; 2, if a TSV or CSV has no such header."""
+
+    header: Header = "auto"
+    """Whether the first row of a TSV or CSV is a header. auto: yes, if it has the expected names or those of chosen
+    columns; a row that merely looks like a header is refused."""
+
     color: Literal["auto", "gray", "rgb"] = "auto"
     """Color mode: one channel (gray) or three (rgb). auto: that of the first image."""
 
@@ -170,6 +192,7 @@ class ImagesConfig:
 
     def __post_init__(self) -> None:
         _check_separator(self.separator)
+        _check_label_columns(self.label_column, self.target)
 
 
 @settings
@@ -205,6 +228,9 @@ class VectorsConfig:
 
     deviation: Annotated[float, Range(0, 100)] = 0.05
     """Standard deviation of the noise on made-up points."""
+
+    header: Header = "auto"
+    """Whether the first row of columns of numbers is a header. auto: yes, if it has no number."""
 
     on_bad: OnBad = "error"
     """Handling of rows that are not vectors (not a number, too few columns): error stops; skip leaves them out and
@@ -426,6 +452,10 @@ class CaptionsConfig:
     height: Annotated[int, Range(1, 4_096)] = 224
     """Input height in pixels."""
 
+    header: Header = "auto"
+    """Whether the first row of a TSV or CSV is a header. auto: yes, if it has the expected names or those of chosen
+    columns; a row that merely looks like a header is refused."""
+
     max_length: Length = 64
     """Maximum length of a caption, in tokens; a longer one is a bad line."""
 
@@ -580,6 +610,13 @@ class TaggedConfig:
         if (self.train is None) != (self.val is None):
             present, missing = ("train", "val") if self.val is None else ("val", "train")
             raise UserError(f"`{missing}` must be given together with `{present}`.")
+
+
+def _check_label_columns(columns: tuple[int | str, ...], target: TargetKind) -> None:
+    if len(columns) > 1 and target != "number":
+        raise UserError(f"`label_column` must be one column, unless `target` is number, got {len(columns)} columns.")
+    if len(set(map(str, columns))) < len(columns):
+        raise UserError(f"`label_column` must name different columns, got {', '.join(map(str, columns))}.")
 
 
 def _check_separator(separator: str) -> None:

@@ -1,6 +1,7 @@
 """Files of trajectories: the positions of all agents in each frame.
 
     780   1   8.46   3.59      FILE: frame, id, x, y; separated by white space, commas or semicolons, in any order
+                               a decimal comma is read between semicolons or tabs
     780   2   9.57   3.79      frames and ids may be written 780.0; ids may be texts
                                lines that begin with # are comments
 
@@ -9,6 +10,7 @@
 Source: the format of the files of gupta2018.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -29,6 +31,7 @@ _MOST_METERS = 1e9
 """Limit of coordinates, whose squares are finite in single precision."""
 _MOST_FRAME = 2.0**53 - 1
 """Limit of frame numbers, up to which integers are exact in double precision; includes milliseconds since 1970."""
+_DECIMAL_COMMA = re.compile(r"^([-+]?\d*),(\d+)$")
 _NO_ID = ("", "?", "nan", "none", "null")
 
 
@@ -77,8 +80,10 @@ def _split(line: bytes) -> list[str]:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadRow("not UTF-8", describe_decode_error(error)) from None
-    separator = next((sign for sign in ";," if sign in text), None)
+    separator = next((sign for sign in ";\t," if sign in text.strip()), None)
     cells = [cell.strip() for cell in text.split(separator)]
+    if separator is not None and separator in ";\t":
+        cells = [_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in cells]
     while cells and not cells[-1]:
         cells.pop()
     return cells

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from regard.data.arrays import read_array, read_arrays
 from regard.data.bad_rows import BadRow, BadRows
 from regard.data.batches import generator
-from regard.data.config import OnBad, VectorsConfig
+from regard.data.config import Header, OnBad, VectorsConfig
 from regard.data.text.numbers import parse_numbers
 from regard.data.text.rows import excerpt
 from regard.data.text.tables import read_rows
@@ -28,6 +28,8 @@ from regard.system.compression import plain_name
 MOST = 1e15
 """Largest magnitude of a number."""
 _NAME = "y"
+_COUNTED = [str(number) for number in range(100_000)]
+"""Header that pandas writes for columns without names."""
 _SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
 
 
@@ -43,12 +45,16 @@ class VectorDataset:
         return len(self.values)
 
 
-def read_vectors(path: str | Path, *, size: int | None = None, on_bad: OnBad = "error") -> VectorDataset:
+def read_vectors(
+    path: str | Path, *, size: int | None = None, header: Header = "auto", on_bad: OnBad = "error"
+) -> VectorDataset:
     """Read vectors: FILE.npy (rows, size), FILE.npz with such an array `y`, or columns of numbers (.csv, .tsv, .txt).
 
-    A first line of columns without any number is a header.
+    A first row without any number is a header. If its first cell is empty, the first column is an index, as pandas
+    writes it, and is left out. A comma is the decimal point if semicolons separate the cells.
 
     size:   required size; that of the first row if None.
+    header: whether the first row of columns is a header; auto refuses the row 0, 1, 2 ..., which may be either.
     Raises: UserError naming the file and the row, what was expected and what was found.
     """
     path = Path(path)
@@ -60,7 +66,7 @@ def read_vectors(path: str | Path, *, size: int | None = None, on_bad: OnBad = "
         array = read_array(path) if suffix == ".npy" else read_arrays(path, [_NAME])[_NAME]
         rows = _rows_of_array(array, path, size, bad)
     else:
-        rows = _rows_of_text(path, size, bad)
+        rows = _rows_of_text(path, size, header, bad)
     if not len(rows):
         raise UserError(f"{path}: has no usable rows, expected at least one vector of numbers.")
     return VectorDataset(rows, str(path), tuple(bad.skipped))
@@ -102,22 +108,31 @@ def _rows_of_array(array: NDArray[Any], path: Path, size: int | None, bad: BadRo
     return values[usable].astype(np.float32)
 
 
-def _rows_of_text(path: Path, size: int | None, bad: BadRows) -> NDArray[np.float32]:
-    _, lines = read_rows(path)
+def _rows_of_text(path: Path, size: int | None, header: Header, bad: BadRows) -> NDArray[np.float32]:
+    separator, lines = read_rows(path)
     first = next(lines, None)
     if first is None:
         raise UserError(f"{path}: the file is empty, expected rows of numbers.")
-    is_header = not any(parse_numbers([cell], most=MOST) for cell in _cells(first[1]))
+    has_no_number = not any(parse_numbers([cell], most=MOST) for cell in _cells(first[1], separator))
+    is_header = has_no_number if header == "auto" else header == "yes"
+    has_index = header != "no" and len(first[1]) > 1 and not first[1][0].strip()
+    is_header = is_header or has_index
+    if header == "auto" and len(first[1]) > 1 and [cell.strip() for cell in first[1]] == _COUNTED[: len(first[1])]:
+        raise UserError(
+            f"{path}, line {first[0]}: 0, 1, ... may be numbers of columns, as pandas writes them, which `header` must "
+            "decide: --data.header yes if they are, --data.header no if this row is a vector."
+        )
     rows: list[list[float]] = []
     for number, row in lines if is_header else chain([first], lines):
         with bad.catch(f"{path}, line {number}"):
             try:
-                rows.append(parse_vector(_cells(row), size))
+                rows.append(parse_vector(_cells(row[1:] if has_index else row, separator), size))
             except ValueError as error:
                 raise BadRow("not a vector", str(error)) from None
         size = size or (len(rows[0]) if rows else None)
     return np.asarray(rows, np.float32)
 
 
-def _cells(row: Sequence[str]) -> list[str]:
-    return " ".join(row).split()
+def _cells(row: Sequence[str], separator: str) -> list[str]:
+    cells = " ".join(row).split()
+    return [cell.replace(",", ".") for cell in cells] if separator == ";" else cells

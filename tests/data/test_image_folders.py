@@ -94,3 +94,23 @@ def test_links_to_folders_are_followed_and_no_folder_is_read_twice(folder, tmp_p
     assert "dog/link/deep/9.png" in names(folder)
     (folder / "cat" / "again").unlink()
     assert "cat/link/deep/9.png" in names(folder)
+
+
+@pytest.mark.parametrize("names", [("train", "test"), ("Training", "valid", "models")])
+def test_folders_of_splits_are_no_classes(tmp_path, names):
+    for split in names:
+        folder = tmp_path / split / ("cat" if split != "models" else "")
+        folder.mkdir(parents=True)
+        Image.new("L", (2, 2)).save(folder / "1.png")
+    option = (
+        rf"--data.train {tmp_path}/{names[0]} --data.{'test' if 'test' in names else 'val'} {tmp_path}/{names[1]}\.$"
+    )
+    with pytest.raises(UserError, match=f"are splits of a data set: use {option}"):
+        list_image_folders(tmp_path, "error")
+
+
+def test_class_may_be_called_train(tmp_path):
+    for name in ("bus", "train"):
+        (tmp_path / name).mkdir()
+        Image.new("L", (2, 2)).save(tmp_path / name / "1.png")
+    assert [name for _, name in list_image_folders(tmp_path, "error").files] == ["bus", "train"]

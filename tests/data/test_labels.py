@@ -31,7 +31,7 @@ def test_jsonl_takes_labels_that_are_strings_or_integers(tmp_path):
 def test_tsv_and_columns_by_name(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("kind\tsaid\nup\tfine\ndown\tawful\n", encoding="utf-8")
-    config = LabeledConfig(text_column="said", label_column="kind")
+    config = LabeledConfig(text_column="said", label_column=("kind",))
     assert list(read_labeled(config, path, "train")) == [("fine", "up"), ("awful", "down")]
 
 

@@ -52,7 +52,8 @@ def test_outer_white_space_and_carriage_returns_are_dropped(tmp_path):
 
 def test_tsv_takes_columns_by_number(tmp_path):
     path = write_file(tmp_path, "a.tsv", "1\ten\tde\n2\tone\teins\n")
-    assert list(read_pairs(path, source_column=3, target_column="2")) == [("de", "en"), ("eins", "one")]
+    pairs = read_pairs(path, source_column=3, target_column="2", header="no")
+    assert list(pairs) == [("de", "en"), ("eins", "one")]
 
 
 def test_tsv_takes_columns_by_the_names_in_its_header(tmp_path):
@@ -343,15 +344,15 @@ def test_first_line_with_the_default_names_is_a_header(tmp_path):
     assert next(iter(read_pairs(path, source_column=1, target_column=3))) == ("id", "source")
 
 
-def test_first_line_that_looks_like_another_header_is_a_pair_with_a_warning(tmp_path):
+def test_first_line_that_looks_like_another_header_is_refused(tmp_path):
     path = write_file(tmp_path, "a.tsv", "English\tGerman\none\teins\n")
-    with pytest.warns(
-        UserWarning,
-        match=r"'English' and 'German' look like a header.* use --data.source-column English --data.target-",
-    ):
-        assert len(read_pairs(path)) == 2
+    message = r"line 1: 'English' and 'German' look like a header.* --data.source-column English --data.target-"
+    for columns in ({}, {"source_column": 1, "target_column": 2}):
+        with pytest.raises(UserError, match=message):
+            read_pairs(path, **columns)
+        assert list(read_pairs(path, header="yes", **columns)) == [("one", "eins")]
+        assert len(read_pairs(path, header="no", **columns)) == 2
     assert list(read_pairs(path, source_column="English", target_column="German")) == [("one", "eins")]
-    assert len(read_pairs(path, source_column=1, target_column=2)) == 2
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from regard.data.text.labels import read_labeled
 from regard.data.text.pairs import read_pairs, read_split
 from regard.data.text.rows import Columns, read_records
 from regard.errors import UserError
+from regard.recipes.targets.base import RawTargets
+from regard.recipes.targets.numbers import NumberTarget
 
 ROWS = [("1.png", 'a "b"'), ("2.png", "x, y; z")]
 
@@ -77,25 +79,96 @@ def test_same_rows_are_read_from_every_form(tmp_path: Path, reader: str, form: s
 def test_header_above_columns_that_are_chosen_by_number_is_no_example(tmp_path: Path, suffix: str) -> None:
     path, separator = tmp_path / f"a.{suffix}", "\t" if suffix == "tsv" else ","
     path.write_text("".join(separator.join(row) + "\n" for row in (("id", "Text", "Label"), ("1", "good", "x"))))
-    assert list(read_labeled(LabeledConfig(text_column=2, label_column=3), path, "train")) == [("good", "x")]
-    assert list(read_labeled(LabeledConfig(label_column=3), path, "train")) == [("good", "x")]
+    assert list(read_labeled(LabeledConfig(text_column=2, label_column=(3,)), path, "train")) == [("good", "x")]
+    assert list(read_labeled(LabeledConfig(label_column=(3,)), path, "train")) == [("good", "x")]
     assert list(read_labeled(LabeledConfig(text_column="id"), path, "train")) == [("1", "x")]
-    # Columns of other names: a row like any other.
-    assert list(read_labeled(LabeledConfig(text_column=1, label_column=2), path, "train")) == [
-        ("id", "Text"),
-        ("1", "good"),
-    ]
+    # Columns of other names: a row like any other, if the setting says so.
+    config = LabeledConfig(text_column=1, label_column=(2,), header="no")
+    assert list(read_labeled(config, path, "train")) == [("id", "Text"), ("1", "good")]
     config = PairsConfig(train=str(path), source_column="Text", target_column=1)
     assert list(read_split(config, "train")) == [("good", "1")]
 
 
-def test_first_row_of_other_names_is_data(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_text("text\tlabels\ngood\tx\n")
-    records = read_records(tmp_path / "a.tsv", "tsv", Columns(("text", "label")))
-    assert [(number, records.parse(row)) for number, row in records.rows] == [
-        (1, ("text", "labels")),
-        (2, ("good", "x")),
-    ]
+@pytest.mark.parametrize("first", ["text\tlabels", "Sentence\tlabel", "tweet\tSentiment", "labels\tlabel"])
+def test_first_row_that_may_be_a_header_is_decided_by_the_setting(tmp_path: Path, first: str) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text(f"{first}\ngood\tx\n")
+    with pytest.raises(UserError, match=r"line 1: .* look like a header.*--data.header yes .*--data.header no if"):
+        read_labeled(LabeledConfig(), path, "train")
+    assert list(read_labeled(LabeledConfig(header="yes"), path, "train")) == [("good", "x")]
+    data = [tuple(first.split("\t")), ("good", "x")]
+    assert list(read_labeled(LabeledConfig(header="no"), path, "train")) == data
+
+
+@pytest.mark.parametrize("first", ["a nice label\tpos", "good\tlabel x", "label\tpos", "1\tlabel", "a label of\tlabel"])
+def test_first_row_of_text_is_data(tmp_path: Path, first: str) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text(f"{first}\ngood\tx\n")
+    assert list(read_labeled(LabeledConfig(), path, "train")) == [tuple(first.split("\t")), ("good", "x")]
+
+
+def test_header_setting_and_the_expected_names(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("label\ttext\nx\tgood\n")
+    assert list(read_labeled(LabeledConfig(), path, "train")) == [("good", "x")]
+    assert list(read_labeled(LabeledConfig(header="yes"), path, "train")) == [("good", "x")]
+    assert list(read_labeled(LabeledConfig(header="no"), path, "train")) == [("label", "text"), ("x", "good")]
+    with pytest.raises(UserError, match=r"chosen by number with --data.header no, got 'text'"):
+        read_labeled(LabeledConfig(header="no", text_column="text"), path, "train")
+    path.write_text("label\tcomment\nx\tgood\n")  # the column that is left is the text
+    assert list(read_labeled(LabeledConfig(header="yes"), path, "train")) == [("good", "x")]
+    assert list(read_labeled(LabeledConfig(label_column=(1,), header="yes"), path, "train")) == [("good", "x")]
+    path.write_text("id\tcomment\tlabel\n1\tgood\tx\n")
+    with pytest.raises(
+        UserError, match=r"no column 'text' in the header 'id', 'comment', 'label'; use --data.text-col"
+    ):
+        read_labeled(LabeledConfig(header="yes"), path, "train")
+    assert list(read_labeled(LabeledConfig(text_column="comment"), path, "train")) == [("good", "x")]
+
+
+@pytest.mark.parametrize("format", ["csv", "sheet.csv", "tsv", "jsonl"])
+def test_several_columns_of_numbers(tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"a.{format}"
+    path.write_text(
+        {
+            "csv": "text,price,size,more\ngood,1.5,2,x\n",
+            "sheet.csv": 'text;price;size;more\ngood;"1,5";2;x\n',
+            "tsv": "text\tprice\tsize\tmore\ngood\t1,5\t2\tx\n",
+            "jsonl": '{"text": "good", "size": 2, "price": 1.5}\n',
+        }[format]
+    )
+    config = LabeledConfig(label_column=("price", "size"), target="number")
+    pairs = read_labeled(config, path, "train")
+    raw = RawTargets([*pairs.targets, "[3, 4]"], pairs.where, "a", ("label", "text"), "error")
+    target = NumberTarget.fit(raw, config)
+    assert (target.names, target.means) == (("price", "size"), (2.25, 3.0))
+    target.save(tmp_path)
+    assert NumberTarget.load(tmp_path, config).names == ("price", "size")
+    assert target.signature.startswith("price, 2.25 +- 0.75 in training, size")
+    image = ImagesConfig(file_column="text", label_column=("price", "size"), target="number")
+    if format != "sheet.csv":
+        (_, file, label), *_ = read_image_list(path, image)[0]
+        assert (file, parse_number_list(label)) == ("good", [1.5, 2.0])
+
+
+def parse_number_list(text: str) -> list[float]:
+    return [float(number) for number in json.loads(text)]
+
+
+def test_decimal_comma_of_a_spreadsheet_is_one_number(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text;label\nso, so;3,5\nfine;-,25\nbad;1\n")
+    config = LabeledConfig(target="number")
+    assert list(read_labeled(config, path, "train")) == [("so, so", "3.5"), ("fine", "-.25"), ("bad", "1")]
+    assert read_labeled(LabeledConfig(), path, "train").targets == ["3,5", "-,25", "1"]
+
+
+@pytest.mark.parametrize("config", [LabeledConfig, ImagesConfig])
+def test_several_columns_of_labels_are_for_numbers(config: type) -> None:
+    with pytest.raises(UserError, match="`label_column` must be one column, unless `target` is number, got 2"):
+        config(label_column=("a", "b"))
+    with pytest.raises(UserError, match="`label_column` must name different columns, got a, a"):
+        config(label_column=("a", "a"), target="number")
 
 
 def test_any_number_of_columns_can_be_read(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.data.track_files import read_frames, sort_ids
+from regard.data.track_files import parse_frames, read_frames, sort_ids
 from regard.errors import UserError
 
 EXPECTED = {780.0: {"1": (8.5, -3.0), "2": (0.0, 1.0)}, 790.0: {"1": (9.0, -2.5)}}
@@ -77,3 +77,9 @@ def test_header_applies_to_every_line(tmp_path):
     (tmp_path / "a.txt").write_text("frame id x y\n0 1 2\n", encoding="utf-8")
     with pytest.raises(UserError, match="line 2: expected 4 columns, as in the header, got '0 1 2'"):
         read_frames(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_decimal_comma(separator):
+    lines = [separator.join(row).encode() for row in (("frame", "id", "x", "y"), ("7", "a", "8,5", "-1,25"))]
+    assert parse_frames(lines, "a")[0] == {7.0: {"a": (8.5, -1.25)}}

@@ -121,3 +121,15 @@ def test_inputs_are_texts_or_sequences(given):
 def test_other_inputs_are_refused(given):
     with pytest.raises(ValueError, match="expected 2 numbers"):
         parse_vector(given, 2)
+
+
+def test_tables_of_pandas_and_spreadsheets(tmp_path):
+    path = tmp_path / "a.csv"
+    for text in (",a,b\n0,1.5,2\n1,3,4\n", ",0,1\n0,1.5,2\n1,3,4\n", "a;b\n1,5;2\n3;4\n", '"a"\t"b"\n1.5\t2\n3\t4\n'):
+        path.write_text(text)
+        assert read_vectors(path).values.tolist() == [[1.5, 2], [3, 4]], text
+    path.write_text("0,1\n1.5,2\n")
+    with pytest.raises(UserError, match=r"line 1: 0, 1, ... may be .* --data.header yes if they are, --data.header no"):
+        read_vectors(path)
+    assert read_vectors(path, header="yes").values.tolist() == [[1.5, 2]]
+    assert read_vectors(path, header="no").values.tolist() == [[0, 1], [1.5, 2]]

@@ -303,7 +303,7 @@ def read_captions(
     Raises: UserError naming the file and the line.
     """
     on_bad = on_bad or config.on_bad
-    pairs = read_pairs(path, on_bad=on_bad, names=("image", "text"))
+    pairs = read_pairs(path, header=config.header, on_bad=on_bad, names=("image", "text"))
     pixels, texts = [], []
     skipped = [*pairs.skipped]
     for index, (name, text) in enumerate(pairs):

@@ -183,7 +183,7 @@ def read_captions(path: str | Path, images: str | Path | None, config: CaptionsC
     if plain_name(path).endswith(".json"):
         files = read_coco_captions(path, bad_rows)
     elif plain_name(path).endswith(_ENDINGS):
-        files = _read_list(path, bad_rows)
+        files = _read_list(path, config, bad_rows)
     else:
         endings = ", ".join(_ENDINGS)
         raise UserError(f"{path}: expected captions in a file of {endings} or .json (COCO), got {path.name!r}.")
@@ -212,9 +212,9 @@ def read_training_captions(config: CaptionsConfig) -> tuple[CaptionedImages, Cap
     return first, train.take(cut, len(train), f"{train.origin}, held out for validation")
 
 
-def _read_list(path: Path, bad_rows: BadRows) -> list[CaptionedFile]:
+def _read_list(path: Path, config: CaptionsConfig, bad_rows: BadRows) -> list[CaptionedFile]:
     """Read lines of an image file and a caption; lines of the same file belong to one image."""
-    pairs = read_pairs(path, on_bad=bad_rows.on_bad, names=("image", "caption"))
+    pairs = read_pairs(path, header=config.header, on_bad=bad_rows.on_bad, names=("image", "caption"))
     for message, reason in zip(pairs.skipped.messages, pairs.skipped.reasons, strict=True):
         bad_rows.leave_out(message, reason)
     captions: dict[str, list[Caption]] = {}

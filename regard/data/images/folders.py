@@ -22,6 +22,12 @@ _SYSTEM_FILES = {
 }
 """Names of files and folders that operating systems create, in lower case, except those that begin with a dot."""
 _CONVERTED = (".heic", ".heif")
+_SPLITS = {
+    "train": ("train", "training"),
+    "val": ("val", "valid", "validation", "dev"),
+    "test": ("test", "testing"),
+}
+"""Names of folders of splits, by the option that takes them."""
 _SHOWN = 8
 
 
@@ -45,6 +51,7 @@ def list_image_folders(path: Path, on_bad: OnBad) -> ImageFolders:
     classes = [entry for entry in entries if entry.is_dir()]
     if not classes:
         raise UserError(f"{path}: expected a folder for each class in it, got none.")
+    _check_not_splits(path, classes)
     images: list[tuple[Path, str]] = []
     others: list[Path] = []
     empty: list[str] = []
@@ -65,6 +72,24 @@ def list_image_folders(path: Path, on_bad: OnBad) -> ImageFolders:
     if loose := [entry for entry in entries if entry not in classes and entry.suffix.lower() in ENDINGS]:
         notices.append(f"{path}: {len(loose):,} images outside the class folders are skipped; first: {loose[0]}.")
     return ImageFolders(tuple(images), (*notices, *empty))
+
+
+def _check_not_splits(path: Path, folders: Sequence[Path]) -> None:
+    """Raise UserError if the folders are splits of a data set: all by their names, or one for training with folders.
+
+    A class may be called train, with images in its folder, beside others such as bus and car.
+    """
+    splits = {split: folder for split, names in _SPLITS.items() for folder in folders if folder.name.lower() in names}
+    if len(splits) < len(folders) and not ("train" in splits and _has_only_folders(splits["train"])):
+        return
+    options = " ".join(f"--data.{split} {folder}" for split, folder in splits.items())
+    names = ", ".join(folder.name for folder in splits.values())
+    raise UserError(f"{path}: must hold a folder for each class, but {names} are splits of a data set: use {options}.")
+
+
+def _has_only_folders(folder: Path) -> bool:
+    entries = _list(folder)
+    return bool(entries) and all(entry.is_dir() for entry in entries)
 
 
 def _files_below(folder: Path) -> list[Path]:

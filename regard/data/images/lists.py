@@ -11,12 +11,14 @@ from pathlib import Path
 
 from regard.data.bad_rows import BadRows, Skipped
 from regard.data.config import ImagesConfig
+from regard.data.text.pairs import combine_targets
 from regard.data.text.rows import Columns, read_records
 from regard.errors import UserError
 from regard.system.compression import plain_name
 
 FORMATS = {
     ".tsv": "tsv",
+    ".tab": "tsv",
     ".csv": "csv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -28,11 +30,19 @@ def read_image_list(path: Path, config: ImagesConfig) -> tuple[list[tuple[int, s
     """Return line, file and label of each image, and the skipped lines. Raises UserError naming the first bad line."""
     format = FORMATS[Path(plain_name(path)).suffix]
     also = {"also": (int, float, list)} if format == "jsonl" else {}
-    records = read_records(path, format, Columns(("file", "label")), **also)
+    labels = config.label_column or (None,)
+    columns = Columns(
+        ("file", *("label" for _ in labels)),
+        (config.file_column, *labels),
+        config.header,
+        has_options=True,
+        is_numeric=config.target == "number",
+    )
+    records = read_records(path, format, columns, **also)
     rows, bad_rows = [], BadRows(config.on_bad)
     for number, row in records.rows:
         with bad_rows.catch(f"{path}, line {number}"):
-            file, label = records.parse(row)
+            file, label = combine_targets(records.parse(row))
             rows.append((number, file.strip(), label.strip()))
     if not rows:
         raise UserError("\n".join(filter(None, [f"{path}: contains no image.", bad_rows.skipped.describe()])))

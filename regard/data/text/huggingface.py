@@ -7,7 +7,7 @@
 The package `datasets` is optional and imported only when such a data set is read. No code from the Hub is run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,26 +21,28 @@ _FILE_KINDS = ("csv", "json", "parquet", "text", "arrow")
 _SPLIT_NAMES = {"val": "validation"}
 
 
-def read_hugging_face_records(
-    spec: str, *, split: str, source_field: str, target_field: str, also: tuple[type, ...] = ()
-) -> Records:
-    """Read the rows of a data set that have a source and a target field (with dots for nested fields).
+def read_hugging_face_records(spec: str, fields: Sequence[str], *, split: str, also: tuple[type, ...] = ()) -> Records:
+    """Read the rows of a data set that have a source field and target fields (with dots for nested fields).
 
     Args:
         spec: hf:NAME[:CONFIG][#SPLIT], hf:KIND:FILE[#SPLIT], or a folder.
+        fields: names of the field with the source text, and of one or several with the target.
         split: split to read if `spec` has none: train, val (read as validation) or test.
-        source_field: name of the field with the source text.
-        target_field: name of the field with the target text.
-        also: types of the target that are allowed besides str, see `get_field`.
+        also: types of the targets that are allowed besides str, see `get_field`.
 
     Raises:  UserError if the package, the data set, the split or a field is missing.
     """
     name, _, chosen = spec.partition("#")
     rows = _load(_datasets(spec), spec, name.removeprefix(PREFIX), chosen or _SPLIT_NAMES.get(split, split))
     add_digest(spec, str(getattr(rows, "_fingerprint", "")).encode())  # digest of the data and its transforms
-    tops = [_top_field(field, rows.column_names, spec) for field in (source_field, target_field)]
+    tops = [_top_field(field, rows.column_names, spec) for field in fields]
     numbered = enumerate(rows.select_columns(list(dict.fromkeys(tops))), start=1)
-    return Records(numbered, lambda row: (get_field(row, source_field), get_field(row, target_field, also=also)))
+    source, *targets = fields
+
+    def parse(row: dict[str, Any]) -> tuple[str, ...]:
+        return get_field(row, source), *(get_field(row, field, also=also) for field in targets)
+
+    return Records(numbered, parse)
 
 
 def _datasets(spec: str) -> ModuleType:

@@ -156,6 +156,8 @@ def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:
         format=config.format,
         source_column=config.text_column,
         target_column=config.label_column,
+        header=config.header,
+        is_numeric=config.target == "number",
         on_bad=config.on_bad,
         split=split,
         also=_ALSO[config.target],

@@ -5,13 +5,14 @@ Formats: TSV, CSV, two parallel text files, JSON lines (regard.data.text.rows) a
 White space around a text is removed. Every message names the file and the line, numbered from 1.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from regard.data.bad_rows import BadRow, BadRows, Skipped
-from regard.data.config import OnBad, PairFormat, PairsConfig
+from regard.data.config import Header, OnBad, PairFormat, PairsConfig
 from regard.data.text.huggingface import PREFIX, read_hugging_face_records
 from regard.data.text.rows import Columns, Records, excerpt, read_records, read_text_records
 from regard.data.tokenizer import MOST_CHARACTERS, check_growth
@@ -66,6 +67,7 @@ def read_split(config: PairsConfig, split: Literal["train", "val", "test"]) -> P
         format=config.format,
         source_column=config.source_column,
         target_column=config.target_column,
+        header=config.header,
         on_bad=config.on_bad,
         split=split,
     )
@@ -77,7 +79,9 @@ def read_pairs(
     target: str | Path | None = None,
     format: PairFormat = "auto",
     source_column: int | str | None = None,
-    target_column: int | str | None = None,
+    target_column: int | str | Sequence[int | str] | None = None,
+    header: Header = "auto",
+    is_numeric: bool = False,
     on_bad: OnBad = "error",
     split: str = "train",
     also: tuple[type, ...] = (),
@@ -90,13 +94,14 @@ def read_pairs(
         target: the target side, if `path` is the source side of two parallel text files.
         format: auto determines it from `target`, the file extension, or hf:.
         source_column: number (from 1) or name in the header of TSV and CSV; else name of a field, dots for nested.
-        target_column: as `source_column`.
+        target_column: as `source_column`; or several, whose cells are combined to a JSON list.
+        header: whether the first row of TSV and CSV is a header; see `regard.data.text.rows.Columns`.
+        is_numeric: targets are numbers, see `regard.data.text.rows.Columns`.
         on_bad: error raises at the first bad line; skip skips bad lines and counts them in `Pairs.skipped`.
         split: split of a data set whose name has none (#SPLIT).
         also: types of a target that are allowed besides str, in formats that have types: int, float, list. With list,
             targets may be empty.
-        names: default names of the columns and fields. TSV and CSV without such a header are read as columns 1 and 2,
-            with a warning if the first line looks like another header.
+        names: default names of the columns and fields. TSV and CSV without such a header are read as columns 1 and 2.
 
     Blank lines are skipped.
 
@@ -104,16 +109,19 @@ def read_pairs(
              (missing, truncated, empty, unequal lengths, no valid pair) are errors for every `on_bad`.
     """
     kind = _find_format(path, target, format)
+    is_single = target_column is None or isinstance(target_column, int | str)
+    targets: Sequence[int | str | None] = (target_column,) if is_single else target_column or (None,)
     origin = str(path) if target is None else f"{path} + {target}"
     if kind == "text":
         if target is None:
             raise UserError(f"{path}: format 'text' needs two parallel files, but the target file is missing.")
         records = read_text_records(Path(path), Path(target))
     elif kind == "huggingface":
-        fields = {"source_field": str(source_column or names[0]), "target_field": str(target_column or names[1])}
-        records = read_hugging_face_records(str(path), split=split, **fields, also=also)
+        fields = [str(source_column or names[0]), *(str(column or names[1]) for column in targets)]
+        records = read_hugging_face_records(str(path), fields, split=split, also=also)
     else:
-        columns = Columns(names, (source_column, target_column), has_options=names[0] != "image")
+        chosen, expected = (source_column, *targets), (names[0], *(names[1] for _ in targets))
+        columns = Columns(expected, chosen, header, has_options=names[0] != "image", is_numeric=is_numeric)
         records = read_records(Path(path), kind, columns, **({"also": also} if kind == "jsonl" else {}))
     return _collect(records, origin, on_bad, may_be_empty=list in also)
 
@@ -142,6 +150,11 @@ def limit_length(
     return keep, bad_rows.skipped
 
 
+def combine_targets(cells: tuple[str, ...]) -> tuple[str, str]:
+    """Return the first cell, and the second; or the others as a JSON list, if there are several."""
+    return cells[0], cells[1] if len(cells) == 2 else json.dumps([cell.strip() for cell in cells[1:]])
+
+
 def _find_format(path: str | Path, target: str | Path | None, format: PairFormat) -> PairFormat:
     if target is not None and format not in ("auto", "text"):
         raise UserError(f"`format` must be 'text' for a target file, got {format!r} ({path}, {target}).")
@@ -165,7 +178,7 @@ def _collect(records: Records, origin: str, on_bad: OnBad, *, may_be_empty: bool
     sources, targets, lines, bad_rows = [], [], [], BadRows(on_bad)
     for number, row in records.rows:
         with bad_rows.catch(f"{origin}, line {number}"):
-            source, target = records.parse(row)
+            source, target = combine_targets(records.parse(row))
             source, target = _clean(source, target, may_be_empty=may_be_empty)
             sources.append(source)
             targets.append(target)

@@ -2,23 +2,24 @@
 
 Each reader returns numbered rows and a parser of a row, which returns the cells of the columns or raises BadRow, so
 that the caller's policy decides whether to stop (regard.data.bad_rows). Problems of the whole file raise UserError at
-once. The first row is a header under these conditions, and never because of how its content looks:
+once. The setting `header` states whether the first row is a header. With auto it is one under these conditions:
 
     a column is chosen by name
     each column has its expected name in the row, in any case: at the number that was chosen for it, or else anywhere
     the reader requires a header (`read_table`)
 
-A column that is not chosen is the one of its expected name in the header, or the one in its position.
+Another row whose cells are typical names of columns is refused, since it may be either. A column that is not chosen is
+the one of its expected name in the header, or the one in its position.
 """
 
 import json
 import re
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.data.bad_rows import BadRow
+from regard.data.config import Header
 from regard.data.text.lines import describe_decode_error, read_filled_lines, read_lines
 from regard.data.text.tables import read_rows
 from regard.errors import UserError, did_you_mean
@@ -27,11 +28,14 @@ from regard.system.files import decode_json
 
 _EXCERPT_LEN = 60
 _COLUMN_NAMES = re.compile(
-    r"source|target|src|tgt|trg|text|labels?|input|output|sentence|translation|review|sentiment|category|class|"
+    r"source|target|src|tgt|trg|texts?|labels?|input|output|sentences?|translation|reviews?|sentiment|category|class|"
+    r"files?|file_?names?|file_?paths?|paths?|images?|image_?names?|image_?paths?|captions?|value|score|rating|stars|y|"
     r"english|german|french|spanish|italian|portuguese|dutch|russian|chinese|japanese|korean|arabic|turkish|polish|"
     r"en|de|fr|es|it|pt|nl|ru|zh|ja|ko|ar|tr|pl|cs|sv|da|fi|el|hu|ro|uk|he|hi|vi"
 )
-"""Typical names of columns, to recognize a header."""
+"""Typical names of columns, to recognize what may be a header."""
+_WORD = re.compile(r"[^\W\d][\w-]{0,30}")
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
 _TYPE_NAMES = {int: "an integer", float: "a number", list: "a list"}
 
 
@@ -48,8 +52,13 @@ class Columns(NamedTuple):
     names: tuple[str, ...]
     chosen: tuple[int | str | None, ...] = ()
     """One for each name; None is the column of that name in a header, or the one in that position."""
+    header: Header = "auto"
+    """Whether the first row of TSV and CSV is a header."""
     has_options: bool = False
     """True if the options --data.NAME-column choose the columns."""
+    is_numeric: bool = False
+    """True if the columns after the first hold numbers. A comma in one is the decimal point if semicolons separate the
+    cells, or if there are several such columns."""
 
     @property
     def hint(self) -> str:
@@ -60,7 +69,9 @@ class Columns(NamedTuple):
 
     def options(self, columns: Sequence[str]) -> str:
         """Return the options that choose these columns."""
-        return " ".join(f"--data.{name}-column {column}" for name, column in zip(self.names, columns, strict=True))
+        pairs = list(zip(self.names, columns, strict=True))
+        chosen = {name: [column for other, column in pairs if other == name] for name in self.names}
+        return " ".join(f"--data.{name}-column {' '.join(own)}" for name, own in chosen.items())
 
 
 def read_text_records(source: Path, target: Path) -> Records:
@@ -96,39 +107,40 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
     separator, rows, cells = _read_cells(path, format)
     if not rows:
         return Records([], _no_parse)
-    first, names = rows[0][0], columns.names
+    first, names = f"{path}, line {rows[0][0]}", columns.names
     chosen = [_column(column) for column in columns.chosen or (None,) * len(names)]
     is_named = any(isinstance(column, str) for column in chosen)
+    if is_named and columns.header == "no":
+        shown = next(column for column in chosen if isinstance(column, str))
+        raise UserError(f"{path}: columns must be chosen by number with --data.header no, got {shown!r}.")
     header: list[str] = []  # stays empty for a bad first row, which is handled below like others
     try:
         header = [name.strip() for name in cells(rows[0][1])]
     except BadRow as bad:
-        if is_named:
-            raise UserError(f"{path}, line {first}: {bad.detail}.") from None
-    lower = [name.lower() for name in header]
-    by_name = [lower.index(name) + 1 if lower.count(name) == 1 else None for name in names]
-    at_number = [lower[column - 1 : column] if isinstance(column, int) else None for column in chosen]
-    is_header = is_named or all(
-        index is not None if cell is None else cell == [name]
-        for name, index, cell in zip(names, by_name, at_number, strict=True)
-    )
+        if is_named or columns.header == "yes":
+            raise UserError(f"{first}: {bad.detail}.") from None
+    by_name = _find_names(header, chosen, names)
+    is_header = columns.header == "yes" or (columns.header == "auto" and (is_named or None not in by_name))
     is_default = not is_header and all(column is None for column in chosen)
-    if is_default and columns.has_options and len(lower) > 1 and all(map(_COLUMN_NAMES.fullmatch, lower[:2])):
-        warnings.warn(
-            f"{path}, line {first}: {header[0]!r} and {header[1]!r} look like a header, but are read as a pair; "
-            f"use {columns.options(header[:2])} if this line is a header",
-            stacklevel=2,
-        )
-    num_columns = len(names) if is_default or not header else len(header)
-    selected = [
-        (index if is_header and index else position) if column is None else column
-        for position, (column, index) in enumerate(zip(chosen, by_name, strict=True), start=1)
+    width = len(names) if is_default or not header else len(header)
+    indices: list[int | None] = [
+        _index(first, column, header, width) if column is not None else by_name[i] if is_header else None
+        for i, column in enumerate(chosen)
     ]
-    indices = [_index(f"{path}, line {first}", column, header, num_columns) for column in selected]
+    if columns.header == "yes" and None in indices and width != len(names):
+        missing, shown = names[indices.index(None)], ", ".join(map(repr, header))
+        raise UserError(f"{first}: no column {missing!r} in the header {shown}; {columns.hint}.")
+    selected = _fill(indices, width)
+    if columns.header == "auto" and not is_header and len(header) > max(selected):
+        _check_data(first, [header[index] for index in selected], columns)
+    is_decimal_comma = columns.is_numeric and (separator == ";" or len(names) > 2)
 
     def parse(row: Any) -> tuple[str, ...]:
-        values = _fit(cells(row), num_columns, separator, columns.hint if is_default else "")
-        return tuple(values[index] for index in indices)
+        values = _fit(cells(row), width, separator, columns.hint if is_default else "")
+        found = tuple(values[index] for index in selected)
+        if not is_decimal_comma:
+            return found
+        return found[0], *(cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell for cell in found[1:])
 
     return Records(rows[1:] if is_header else rows, parse)
 
@@ -136,12 +148,12 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
 def read_jsonl_records(path: Path, fields: Sequence[str], *, also: tuple[type, ...] = ()) -> Records:
     """Read one JSON object a line. Dots in the name of a field refer to nested objects: translation.en.
 
-    also: types of the last field that are allowed besides str, see `get_field`.
+    also: types of the fields after the first that are allowed besides str, see `get_field`.
     """
 
     def parse(line: bytes) -> tuple[str, ...]:
         row = parse_json_object(decode_line(line))
-        return *(get_field(row, name) for name in fields[:-1]), get_field(row, fields[-1], also=also)
+        return get_field(row, fields[0]), *(get_field(row, name, also=also) for name in fields[1:])
 
     return Records(read_filled_lines(path), parse)
 
@@ -241,6 +253,45 @@ def decode_line(line: bytes, where: str = "") -> str:
 def excerpt(text: str) -> str:
     """Return the start of a text, quoted and escaped, for messages."""
     return repr(text if len(text) <= _EXCERPT_LEN else text[: _EXCERPT_LEN - 3] + "...")
+
+
+def _find_names(header: list[str], chosen: Sequence[int | str | None], names: Sequence[str]) -> list[int | None]:
+    """Return the index of the column of each name in a header, at the number that was chosen or else anywhere."""
+    lower = [name.lower() for name in header]
+    if len(set(names)) < len(names):  # several columns of one name are chosen
+        return [None] * len(names)
+    found: list[int | None] = []
+    for column, name in zip(chosen, names, strict=True):
+        if column is None:
+            found.append(lower.index(name) if lower.count(name) == 1 else None)
+        else:
+            is_there = isinstance(column, int) and lower[column - 1 : column] == [name]
+            found.append(int(column) - 1 if is_there else None)
+    return found
+
+
+def _fill(indices: Sequence[int | None], width: int) -> list[int]:
+    """Replace None by the index in its position, or by the first other that is not taken."""
+    taken = {index for index in indices if index is not None}
+    filled: list[int] = []
+    for position, index in enumerate(indices):
+        free = (column for column in (position, *range(width)) if column not in taken and column < width)
+        filled.append(next(free, position) if index is None else index)
+        taken.add(filled[-1])
+    return filled
+
+
+def _check_data(where: str, cells: Sequence[str], columns: Columns) -> None:
+    """Raise UserError if the cells of the first row may be names of columns."""
+    typical = [_COLUMN_NAMES.fullmatch(cell.lower()) is not None for cell in cells]
+    is_label = columns.names[-1] == "label" and all(typical[1:]) and _WORD.fullmatch(cells[0])
+    if all(typical) or is_label:
+        choice = f" (or choose columns: {columns.options(cells)})" if columns.has_options else ""
+        shown = " and ".join(map(repr, cells))
+        raise UserError(
+            f"{where}: {shown} look like a header, which `header` must decide: --data.header yes if they name "
+            f"columns{choice}, --data.header no if this line is data."
+        )
 
 
 def _fit(cells: list[str], count: int, separator: str, hint: str = "") -> list[str]:

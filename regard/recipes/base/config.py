@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import field
 from typing import Annotated, Any, TypeVar
 
-from regard.data.config import OnBad, PairFormat
+from regard.data.config import Header, OnBad, PairFormat
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import max_length_of
@@ -128,6 +128,8 @@ class OtherPairs(OtherData):
     """Column of the source text: number (from 1) or header name in TSV, else field name."""
     target_column: Count | str | None = None
     """Column of the target text, as `source_column`."""
+    header: Header = "auto"
+    """Whether the first row of a TSV or CSV is a header."""
     on_bad: OnBad = "error"
     """Handling of bad lines (wrong columns, empty side, not UTF-8, too long): error stops; skip leaves them out and
     counts them."""

@@ -72,7 +72,7 @@ def filter_by_length(
 
 def read_other_pairs(other: OtherPairs) -> Examples[Pairs]:
     """Return the pairs of one file."""
-    columns = {"source_column": other.source_column, "target_column": other.target_column}
+    columns = {"source_column": other.source_column, "target_column": other.target_column, "header": other.header}
     target = other.test_target[0] if other.test_target else None
     options = {"format": other.format, "on_bad": other.on_bad, "split": "test", **columns}
     return to_examples(read_pairs(other.test[0], target=target, **options), other.on_bad)

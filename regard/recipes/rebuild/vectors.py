@@ -41,7 +41,7 @@ class VectorSplits:
             vectors = make_curve(data, "test")
         else:
             size = self.size or self._training[0].values.shape[1]
-            vectors = read_vectors(data.test, size=size, on_bad=data.on_bad)
+            vectors = read_vectors(data.test, size=size, header=data.header, on_bad=data.on_bad)
         return Examples(
             vectors,
             vectors.origin,
@@ -57,9 +57,9 @@ class VectorSplits:
         data = self.data
         if data.train is None:
             return make_curve(data, "train"), make_curve(data, "val")
-        train = read_vectors(data.train, on_bad=data.on_bad)
+        train = read_vectors(data.train, header=data.header, on_bad=data.on_bad)
         if data.val is not None:
-            return train, read_vectors(data.val, size=train.values.shape[1], on_bad=data.on_bad)
+            return train, read_vectors(data.val, size=train.values.shape[1], header=data.header, on_bad=data.on_bad)
         if len(train) < 2:
             raise UserError(f"{data.train}: has 1 vector, expected at least 2: one is used for validation")
         kept = len(train) - min(len(train) - 1, max(1, round(len(train) * data.val_share)))

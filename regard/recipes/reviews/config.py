@@ -72,8 +72,8 @@ class OtherLabeled(OtherData):
     """File format. auto: by the file suffix or `hf:`."""
     text_column: Count | str | None = None
     """Column of the text. Default: as in training."""
-    label_column: Count | str | None = None
-    """Column of the label. Default: as in training."""
+    label_column: tuple[Count | str, ...] = ()
+    """Column of the label, or columns of the numbers. Default: as in training."""
     on_bad: OnBad = "error"
     """Handling of bad lines (wrong columns, empty text, not UTF-8, unknown label): error stops; skip leaves them out
     and counts them."""

@@ -32,8 +32,12 @@ class NumberTarget(Target):
     metric = "mae"
     higher_is_better = False
 
-    def __init__(self, means: Sequence[float], deviations: Sequence[float], separator: str = ","):
+    def __init__(
+        self, means: Sequence[float], deviations: Sequence[float], separator: str = ",", names: Sequence[str] = ()
+    ):
         self.means, self.deviations, self.separator = tuple(means), tuple(deviations), separator
+        self.names = tuple(names)
+        """Name of each number, if columns were chosen by name; else empty."""
 
     @classmethod
     def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
@@ -55,7 +59,9 @@ class NumberTarget(Target):
                 raise UserError(f"{raw.origin}: {name} is {column[0]:g} everywhere: there is nothing to learn.")
             if column.std() < max(_LEAST, _FINENESS * abs(column.mean())):
                 raise UserError(f"{raw.origin}: {name} varies by only {column.std():g}, too little for float32.")
-        return cls(values.mean(0).tolist(), values.std(0).tolist(), data.separator)
+        names = [column for column in data.label_column if isinstance(column, str) and not column.isdecimal()]
+        is_named = len(names) == len(data.label_column) == values.shape[1]
+        return cls(values.mean(0).tolist(), values.std(0).tolist(), data.separator, names if is_named else ())
 
     @classmethod
     def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
@@ -71,11 +77,15 @@ class NumberTarget(Target):
         fits = 0 < len(means) == len(deviations) and min(deviations) > 0
         if content.get("version") != 1 or not fits or not all(map(math.isfinite, (*means, *deviations))):
             raise UserError(f"{path}: damaged, or of another version: it must hold means and positive deviations")
-        return cls(means, deviations, data.separator)
+        names = content.get("names", [])
+        if not isinstance(names, list) or len(names) not in (0, len(means)) or not all(type(n) is str for n in names):
+            raise UserError(f"{path}: damaged: names must be one text for each number")
+        return cls(means, deviations, data.separator, names)
 
     def save(self, folder: Path) -> None:
         """Save means and standard deviations to numbers.json."""
-        content = {"format": "regard-numbers", "version": 1, "means": self.means, "deviations": self.deviations}
+        scales = {"means": self.means, "deviations": self.deviations}
+        content = {"format": "regard-numbers", "version": 1, **scales, **({"names": self.names} if self.names else {})}
         (folder / "numbers.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
@@ -115,8 +125,8 @@ class NumberTarget(Target):
     @property
     def signature(self) -> str:
         """Number of values, and their mean and standard deviation in training."""
-        scales = zip(self.means, self.deviations, strict=True)
-        return ", ".join(f"a number, {mean:.4g} +- {deviation:.4g} in training" for mean, deviation in scales)
+        scales = zip(self.names or ["a number"] * len(self.means), self.means, self.deviations, strict=True)
+        return ", ".join(f"{name}, {mean:.4g} +- {deviation:.4g} in training" for name, mean, deviation in scales)
 
     def format_title(self, best: Ranked) -> str:
         """Return the numbers alone: they have no probability."""

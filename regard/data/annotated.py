@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.held_out import hold_out
 from regard.data.text.labels import Labels
 from regard.errors import UserError
 
@@ -47,18 +48,22 @@ class AnnotatedDataset(Generic[ItemT]):
         """All labels that occur, sorted."""
         return Labels(tuple(sorted({label for item in self.items for label in item.labels})))
 
-    def hold_out(self, share: float, noun: str) -> "tuple[AnnotatedDataset[ItemT], AnnotatedDataset[ItemT]]":
-        """Return training and validation data: all but the last `share` of the items, and those.
+    def hold_out(
+        self, share: float, noun: str, *, seed: int
+    ) -> "tuple[AnnotatedDataset[ItemT], AnnotatedDataset[ItemT]]":
+        """Return training and validation data; see `regard.data.held_out.hold_out`.
 
         noun:   what the items are, for messages.
-        Raises: UserError if there are too few items.
         """
-        cut = len(self) - max(1, round(len(self) * share))
-        if cut < 1:
-            raise UserError(f"{self.origin}: {len(self)} {noun} are too few to split off a validation set.")
-        origin = f"{self.origin}, held out for validation"
-        validation = AnnotatedDataset(self.items[cut:], lambda i: self.load(cut + i), origin)
-        return replace(self, items=self.items[:cut]), validation
+        labels = [item.labels for item in self.items]
+        parts = hold_out(len(self), share, seed=seed, origin=self.origin, noun=noun, labels=labels)
+
+        def take(index: Sequence[int]) -> AnnotatedDataset[ItemT]:
+            items = tuple(self.items[i] for i in index)
+            return AnnotatedDataset(items, lambda i: self.load(index[i]), self.origin)
+
+        train = replace(take(parts.train), skipped=self.skipped, notices=self.notices)
+        return train, replace(take(parts.val), notices=(parts.notice,))
 
     def class_indices(self, labels: Labels, noun: str) -> list[NDArray[np.int64]]:
         """Return the indices of the labels of each item. Raises UserError naming an item with an unknown label."""

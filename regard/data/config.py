@@ -35,7 +35,7 @@ class PairsConfig:
     """Target side of the training pairs, line-aligned with `train`; only for two parallel text files."""
 
     val: str | None = None
-    """Validation pairs, in any format that `train` takes."""
+    """Validation pairs, in any format that `train` takes. A fraction of the training pairs if not given."""
 
     val_target: str | None = None
     """Target side of the validation pairs; only for two parallel text files."""
@@ -45,6 +45,10 @@ class PairsConfig:
 
     test_target: str | None = None
     """Target side of the test pairs; only for two parallel text files."""
+
+    val_share: FractionWithin = 0.1
+    """Fraction of the training pairs that is used for validation if `val` is not given: a random sample; pairs of equal
+    source texts are on one side."""
 
     format: PairFormat = "auto"
     """File format. auto: text if a target file is given, else by name (.tsv, .csv, .jsonl, hf:, folder)."""
@@ -90,10 +94,14 @@ class LabeledConfig:
     """Training texts: FILE.tsv, .csv or .jsonl (also .gz), hf:NAME, or a folder. Synthetic reviews if not given."""
 
     val: str | None = None
-    """Validation texts, in any format that `train` takes."""
+    """Validation texts, in any format that `train` takes. A fraction of the training texts if not given."""
 
     test: str | None = None
     """Test texts, in any format that `train` takes."""
+
+    val_share: FractionWithin = 0.1
+    """Fraction of the training texts that is used for validation if `val` is not given: a random sample; equal texts
+    are on one side."""
 
     format: Literal["auto", "tsv", "csv", "jsonl", "huggingface"] = "auto"
     """File format. auto: by name (.tsv, .csv, .jsonl, hf:, folder)."""
@@ -127,9 +135,7 @@ class LabeledConfig:
     def __post_init__(self) -> None:
         _check_separator(self.separator)
         _check_label_columns(self.label_column, self.target)
-        if (self.train is None) != (self.val is None):
-            present, missing = ("train", "val") if self.val is None else ("val", "train")
-            raise UserError(f"`{missing}` must be given together with `{present}`.")
+        _check_train(self.train, self.val)
 
 
 @settings
@@ -155,8 +161,7 @@ class ImagesConfig:
     """Test images."""
 
     val_share: FractionWithin = 0.0833
-    """Fraction of the training images that is used for validation if `val` is not given: the last ones of an IDX file,
-    a random sample of a folder."""
+    """Fraction of the training images that is used for validation if `val` is not given: a random sample."""
 
     size: Annotated[int, Range(1, 4_096)] | None = None
     """Height and width to which all images are resized. If not given, all images must have the same size."""
@@ -211,13 +216,13 @@ class VectorsConfig:
     the plane if not given."""
 
     val: str | None = None
-    """Validation vectors. The last part of the training vectors if not given."""
+    """Validation vectors. A fraction of the training vectors if not given."""
 
     test: str | None = None
     """Test vectors."""
 
     val_share: FractionWithin = 0.1
-    """Fraction of the training vectors that is used for validation if `val` is not given."""
+    """Fraction of the training vectors that is used for validation if `val` is not given: a random sample."""
 
     curve: Literal["ellipse", "spiral"] = "ellipse"
     """Made-up points if `train` is not given, with z from 0 to 2 pi. ellipse: (2 cos z, 1.5 sin z); spiral:
@@ -312,10 +317,14 @@ class TracksConfig:
     """Training recordings: text files with a position (frame, id, x, y) per line. Synthetic crowds if not given."""
 
     val: tuple[str, ...] = ()
-    """Validation recordings."""
+    """Validation recordings. The last part of each training recording if not given."""
 
     test: tuple[str, ...] = ()
     """Test recordings."""
+
+    val_share: FractionWithin = 0.1
+    """Fraction at the end of each training recording that is used for validation if `val` is not given, at least one
+    window."""
 
     observed: Annotated[int, Range(2, 1_000)] = 8
     """Number of observed positions of each agent."""
@@ -334,9 +343,7 @@ class TracksConfig:
     counts them."""
 
     def __post_init__(self) -> None:
-        if bool(self.train) != bool(self.val):
-            present, missing = ("train", "val") if self.train else ("val", "train")
-            raise UserError(f"`{missing}` must be given together with `{present}`.")
+        _check_train(self.train, self.val)
 
 
 @settings
@@ -397,7 +404,7 @@ class BoxesConfig:
     """Folder or tar of the test images."""
 
     val_share: FractionWithin = 0.1
-    """Fraction of the training images, the last ones, that is used for validation if `val` is not given."""
+    """Fraction of the training images that is used for validation if `val` is not given: a random sample."""
 
     width: Annotated[int, Range(1, 4_096)] = 320
     """Input width in pixels; images are scaled to fit, and padded with gray on the right or at the bottom."""
@@ -444,7 +451,7 @@ class CaptionsConfig:
     """Folder or tar of the test images."""
 
     val_share: FractionWithin = 0.1
-    """Fraction of the training images, the last ones, that is used for validation if `val` is not given."""
+    """Fraction of the training images that is used for validation if `val` is not given: a random sample."""
 
     width: Annotated[int, Range(1, 4_096)] = 224
     """Input width in pixels; images are scaled to fit, and padded with gray on the right or at the bottom."""
@@ -495,10 +502,14 @@ class EventsConfig:
     tones and noises if not given."""
 
     val: str | None = None
-    """Validation events; for scenes of recordings the same file if not given."""
+    """Validation events; for scenes of recordings the same file if not given, else a fraction of the training files."""
 
     test: str | None = None
     """Test events; for scenes of recordings the same file if not given."""
+
+    val_share: FractionWithin = 0.1
+    """Fraction of the training segments that is used for validation if a table is given without `val`: a random sample
+    of the sound files; the last part, if there is one file."""
 
     seconds: Annotated[float, Range(0, 3_600, is_open_below=True, is_open_above=True)] = 4.0
     """Input length in seconds; longer files are split into segments, shorter ones padded with silence."""
@@ -557,7 +568,7 @@ class PointsConfig:
     """Test boxes."""
 
     val_share: FractionWithin = 0.1
-    """Fraction of the training clouds, the last ones, that is used for validation if `val` is not given."""
+    """Fraction of the training clouds that is used for validation if `val` is not given: a random sample."""
 
     features: tuple[str, ...] = ()
     """Numbers of each point besides x, y and z, such as intensity: names of columns, properties, fields or arrays."""
@@ -591,10 +602,14 @@ class TaggedConfig:
     """Training sentences: columns of token and tag, or FILE.jsonl; also with .gz. Synthetic sentences if not given."""
 
     val: str | None = None
-    """Validation sentences."""
+    """Validation sentences. A fraction of the training sentences if not given."""
 
     test: str | None = None
     """Test sentences."""
+
+    val_share: FractionWithin = 0.1
+    """Fraction of the training sentences that is used for validation if `val` is not given: a random sample; equal
+    sentences are on one side."""
 
     format: Literal["auto", "columns", "jsonl"] = "auto"
     """File format. auto: jsonl by name (.jsonl), else columns."""
@@ -607,9 +622,12 @@ class TaggedConfig:
     """Maximum length of a sentence, in subwords; a longer one is a bad sentence."""
 
     def __post_init__(self) -> None:
-        if (self.train is None) != (self.val is None):
-            present, missing = ("train", "val") if self.val is None else ("val", "train")
-            raise UserError(f"`{missing}` must be given together with `{present}`.")
+        _check_train(self.train, self.val)
+
+
+def _check_train(train: str | tuple[str, ...] | None, val: str | tuple[str, ...] | None) -> None:
+    if val and not train:
+        raise UserError("`train` must be given together with `val`.")
 
 
 def _check_label_columns(columns: tuple[int | str, ...], target: TargetKind) -> None:

@@ -22,6 +22,7 @@ from torch import Tensor
 from regard.attention.masks import Padded
 from regard.data.batches import Batch, BatchesByCount, generator
 from regard.data.config import TracksConfig
+from regard.data.held_out import describe_held_out, last_part
 from regard.data.track_files import Frames, read_frames, sort_ids
 from regard.errors import UserError
 
@@ -64,17 +65,52 @@ def read_windows(paths: Sequence[str | Path], config: TracksConfig) -> TrackWind
     """Read the windows of several recordings. Raises UserError as `read_frames`, or if there is no window."""
     windows: list[NDArray[np.float64]] = []
     skipped: list[str] = []
+    length, origin = config.observed + config.predicted, ", ".join(map(str, paths))
     for path in paths:
         frames, bad_lines = read_frames(path, config.on_bad)
-        windows += extract_windows(frames, config.observed + config.predicted, config.min_agents)
+        windows += extract_windows(frames, length, config.min_agents)
         skipped += bad_lines
-    origin = ", ".join(map(str, paths))
+    _check_windows(windows, origin, config)
+    return replace(_concatenate(windows, origin), skipped=tuple(skipped))
+
+
+def read_training_windows(config: TracksConfig) -> tuple[TrackWindows, TrackWindows, str]:
+    """Read the training recordings, and hold out the last part of each for validation, at least one window.
+
+    A recording that is shorter than two windows is used for training. No window has frames of both parts.
+
+    Returns: training windows, validation windows, and a notice.
+    Raises:  UserError as `read_windows`, or if there is no validation window.
+    """
+    train: list[NDArray[np.float64]] = []
+    val: list[NDArray[np.float64]] = []
+    skipped: list[str] = []
+    length, origin = config.observed + config.predicted, ", ".join(map(str, config.train))
+    for path in config.train:
+        frames, bad_lines = read_frames(path, config.on_bad)
+        names = sorted(frames)
+        cut = min(last_part(len(names), config.val_share, origin=str(path), noun="frames"), len(names) - length)
+        cut = cut if cut >= length else len(names)
+        for part, windows in ((names[:cut], train), (names[cut:], val)):
+            windows.extend(extract_windows({name: frames[name] for name in part}, length, config.min_agents))
+        skipped += bad_lines
+    _check_windows(train, origin, config)
+    if not val:
+        raise UserError(
+            f"{origin}: the recordings are too short to hold out a window of {length} frames with at least "
+            f"{config.min_agents} agents for validation: give validation data with --data.val."
+        )
+    names = {"origin": origin, "noun": "windows"}
+    notice = describe_held_out(len(val), len(train) + len(val), config.val_share, **names)
+    return replace(_concatenate(train, origin), skipped=tuple(skipped)), _concatenate(val, origin), notice
+
+
+def _check_windows(windows: Sequence[NDArray[np.float64]], origin: str, config: TracksConfig) -> None:
     if not windows:
         length = config.observed + config.predicted
         raise UserError(
             f"{origin}: there is no window of {length} consecutive frames with at least {config.min_agents} agents."
         )
-    return replace(_concatenate(windows, origin), skipped=tuple(skipped))
 
 
 def make_tracks(split: str, seed: int, config: TracksConfig) -> TrackWindows:

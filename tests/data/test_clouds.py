@@ -288,12 +288,12 @@ def test_rooms_are_a_function_of_seed_and_number():
 
 def test_holding_out_keeps_clouds_and_boxes_together():
     data = replace(dataset(5), skipped=("one",))
-    train, validation = data.hold_out(0.4, "clouds")
-    assert [item.file for item in train.items] == ["0", "1", "2"]
-    assert [item.file for item in validation.items] == ["3", "4"]
+    train, validation = data.hold_out(0.4, "clouds", seed=3)
+    names = [[item.file for item in part.items] for part in (train, validation)]
+    assert (sorted(names[0] + names[1]), len(names[1])) == (["0", "1", "2", "3", "4"], 2)
     assert train.skipped == ("one",)
     assert not validation.skipped
-    assert np.array_equal(train.load(2), data.load(2))
-    assert np.array_equal(validation.load(1), data.load(4))
+    assert np.array_equal(train.load(2), data.load(int(names[0][2])))
+    assert np.array_equal(validation.load(1), data.load(int(names[1][1])))
     with pytest.raises(UserError, match="1 clouds are too few"):
-        dataset(1).hold_out(0.1, "clouds")
+        dataset(1).hold_out(0.1, "clouds", seed=3)

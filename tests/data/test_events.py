@@ -194,8 +194,8 @@ def test_truncated_and_clipped_files_are_summarized(folder):
     assert len(sounds.skipped) == 1
     assert "line 3: the event begins at 1.9 s, after the end of cut.wav" in sounds.skipped[0]
     cut_off, clipped = sounds.notes
-    assert cut_off.startswith("1 files are truncated or damaged and read up to there; first: ")
-    assert clipped.startswith("2 files are clipped; first: ")
+    assert cut_off.startswith(f"{folder / 'bad.csv'}: 1 files are truncated or damaged and read up to there; first: ")
+    assert clipped.startswith(f"{folder / 'bad.csv'}: 2 files are clipped; first: ")
     assert "loud.wav: 1 samples are outside [-1, 1], up to 2, and are clipped." in clipped
 
 

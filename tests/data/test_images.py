@@ -147,15 +147,12 @@ def test_missing_and_empty_folders_are_refused(tmp_path):
         read_images(tmp_path, ImagesConfig())
 
 
-def test_validation_split_is_the_end_or_random(pair):
-    images = read_images(pair, ImagesConfig())
-    first, last = split_validation(images, 0.34)
-    assert (len(first), len(last)) == (2, 1)
-    assert last.labels == ("7",)
+def test_validation_split_is_random():
     digits = load_digits("train")
     train, val = split_validation(digits, 0.1, seed=5)
     assert sorted(train.locations + val.locations) == sorted(digits.locations)
     assert val.locations != digits.locations[-130:]
+    assert (len(val), val.notices) == (130, split_validation(digits, 0.1, seed=6)[1].notices)
 
 
 def test_embedded_digits_are_complete_and_bright():

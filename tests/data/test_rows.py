@@ -119,9 +119,7 @@ def test_header_setting_and_the_expected_names(tmp_path: Path) -> None:
     assert list(read_labeled(LabeledConfig(header="yes"), path, "train")) == [("good", "x")]
     assert list(read_labeled(LabeledConfig(label_column=(1,), header="yes"), path, "train")) == [("good", "x")]
     path.write_text("id\tcomment\tlabel\n1\tgood\tx\n")
-    with pytest.raises(
-        UserError, match=r"no column 'text' in the header 'id', 'comment', 'label'; use --data.text-col"
-    ):
+    with pytest.raises(UserError, match=r"no column 'text' in the header .*; use --data.text-col"):
         read_labeled(LabeledConfig(header="yes"), path, "train")
     assert list(read_labeled(LabeledConfig(text_column="comment"), path, "train")) == [("good", "x")]
 

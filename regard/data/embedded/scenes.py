@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from regard.data.config import OnBad, ScenesConfig
 from regard.data.embedded.sentences import describe_items, describe_relation
+from regard.data.held_out import hold_out
 from regard.data.images.dataset import (
     ImageDataset,
     image_shape,
@@ -190,6 +191,8 @@ class CaptionDataset:
     origin: str
     skipped: tuple[str, ...] = ()
     """Reason for each image that was skipped (on_bad = skip)."""
+    notices: tuple[str, ...] = ()
+    """Notices about the data, a line each."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -198,8 +201,9 @@ class CaptionDataset:
         return channels, height, width
 
     def left_out(self) -> tuple[str, ...]:
-        """Return the number of skipped images and texts, with the first of them."""
-        return (f"{self.origin}: skipped {len(self.skipped)}; first: {self.skipped[0]}",) if self.skipped else ()
+        """Return the number of skipped images and texts, with the first of them, and notices."""
+        skipped = [f"{self.origin}: skipped {len(self.skipped)}; first: {self.skipped[0]}"] if self.skipped else []
+        return *skipped, *self.notices
 
     def epoch(self, number: int) -> range:
         """Return the indices of all images."""
@@ -330,19 +334,13 @@ def _read_matching_captions(path: str | Path, config: ScenesConfig, shape: tuple
 
 
 def _split_captions(captions: CaptionDataset, share: float, seed: int) -> tuple[CaptionDataset, CaptionDataset]:
-    """Split captions at random into training and validation data."""
-    count = len(captions.texts)
-    cut = count - max(1, round(count * share))
-    if cut < 1:
-        raise UserError(f"{captions.origin}: {count} images are too few for a validation share of {share}.")
-    order = np.random.Generator(np.random.PCG64(seed)).permutation(count)
-
-    def part(index: NDArray[np.int64], origin: str) -> CaptionDataset:
-        return CaptionDataset(captions.pixels[index], tuple(captions.texts[i] for i in index), origin)
-
-    return replace(part(order[:cut], captions.origin), skipped=captions.skipped), part(
-        order[cut:], f"{captions.origin}, held out for validation"
+    """Hold out `share` of the captions for validation."""
+    parts = hold_out(len(captions.texts), share, seed=seed, origin=captions.origin, noun="images")
+    train, val = (
+        CaptionDataset(captions.pixels[index], tuple(captions.texts[i] for i in index), captions.origin)
+        for index in (parts.train, parts.val)
     )
+    return replace(train, skipped=captions.skipped), replace(val, notices=(parts.notice,))
 
 
 def _shape(image: NDArray[np.uint8]) -> tuple[int, int, int]:

@@ -24,6 +24,7 @@ from regard.attention.masks import Padded
 from regard.data.bad_rows import BadRows
 from regard.data.batches import Batch, BatchesByCount, generator, pad
 from regard.data.config import CaptionsConfig, OnBad
+from regard.data.held_out import hold_out
 from regard.data.images.annotations import Caption, CaptionedFile, parse_caption
 from regard.data.images.box_batches import resize_and_pad
 from regard.data.images.coco import read_coco_captions
@@ -76,6 +77,8 @@ class CaptionedImages:
     origin: str
     skipped: Sequence[str] = ()
     """Reason for each line or image that was skipped (on_bad = skip)."""
+    notices: tuple[str, ...] = ()
+    """Notices about the data, a line each."""
     _cache: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -104,10 +107,10 @@ class CaptionedImages:
             self._cache[item.file] = resized
         return self._cache[item.file]
 
-    def take(self, first: int, last: int, origin: str) -> "CaptionedImages":
-        """Return the images `first` to `last` - 1."""
-        part = slice(first, last)
-        return replace(self, items=self.items[part], sources=self.sources[part], origin=origin, skipped=())
+    def take(self, index: Sequence[int]) -> "CaptionedImages":
+        """Return the images of the given indices."""
+        items = tuple(self.items[i] for i in index)
+        return CaptionedImages(items, tuple(self.sources[i] for i in index), self.config, self.origin)
 
     def limit_length(self, length: Callable[[str], int], most: int, on_bad: OnBad) -> "CaptionedImages":
         """Return the images with their captions of at most `most` tokens, counted by `length`.
@@ -199,17 +202,15 @@ def read_captions(path: str | Path, images: str | Path | None, config: CaptionsC
     return CaptionedImages(tuple(items), tuple(own), config, str(path), bad_rows.skipped)
 
 
-def read_training_captions(config: CaptionsConfig) -> tuple[CaptionedImages, CaptionedImages]:
+def read_training_captions(config: CaptionsConfig, *, seed: int) -> tuple[CaptionedImages, CaptionedImages]:
     """Read the training and validation captions: those of the config, or a split of the training captions."""
     assert config.train is not None
     train = read_captions(config.train, config.train_images, config)
     if config.val is not None:
         return train, read_captions(config.val, config.val_images, config)
-    cut = len(train) - max(1, round(len(train) * config.val_share))
-    if cut < 1:
-        raise UserError(f"{train.origin}: {len(train)} images are too few to split off a validation set.")
-    first = replace(train.take(0, cut, train.origin), skipped=train.skipped)
-    return first, train.take(cut, len(train), f"{train.origin}, held out for validation")
+    parts = hold_out(len(train), config.val_share, seed=seed, origin=train.origin, noun="images")
+    val = replace(train.take(parts.val), notices=(parts.notice,))
+    return replace(train.take(parts.train), skipped=train.skipped), val
 
 
 def _read_list(path: Path, config: CaptionsConfig, bad_rows: BadRows) -> list[CaptionedFile]:

@@ -11,7 +11,7 @@ Source: IDX, Y. LeCun's page of MNIST. Digits: E. Alpaydin and C. Kaynak, "Optic
 UCI Machine Learning Repository, 1998, doi 10.24432/C50P49, CC BY 4.0 (the test part).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from PIL import Image
 
 from regard.data.bad_rows import BadRows
 from regard.data.config import ImagesConfig
+from regard.data.held_out import hold_out
 from regard.data.images.files import UprightImage, read_image, resolve_path
 from regard.data.images.folders import list_image_folders
 from regard.data.images.idx import MAGIC_IMAGES, MAGIC_LABELS, read_idx
@@ -83,8 +84,8 @@ def read_training_images(config: ImagesConfig, *, seed: int) -> tuple[ImageDatas
     train = read_images(config.train, config)
     if config.val is not None:
         return train, read_images(config.val, config, image_shape(train))
-    first, last = split_validation(train, config.val_share, seed=seed if Path(config.train).is_dir() else 0)
-    return replace(first, skipped=train.skipped, notices=train.notices), last
+    labels = [(label,) for label in train.labels] if config.target == "class" else None
+    return split_validation(train, config.val_share, seed=seed, labels=labels)
 
 
 def read_images(path: str | Path, config: ImagesConfig, shape: tuple[int, int, int] | None = None) -> ImageDataset:
@@ -136,18 +137,13 @@ def to_image_array(
     return array
 
 
-def split_validation(images: ImageDataset, share: float, *, seed: int = 0) -> tuple[ImageDataset, ImageDataset]:
-    """Split off the last `share` of the images for validation, in order, or (seed other than 0) at random."""
-    cut = len(images) - max(1, round(len(images) * share))
-    if cut < 1:
-        raise UserError(f"{images.origin}: {len(images)} images are too few for a validation share of {share}.")
-    # Folders are sorted by class, so they are shuffled; other files usually are already.
-    index = list(range(len(images)))
-    if seed:
-        index = np.random.Generator(np.random.PCG64(seed)).permutation(len(images)).tolist()
-    return images.take(index[:cut], images.origin), images.take(
-        index[cut:], f"{images.origin}, held out for validation"
-    )
+def split_validation(
+    images: ImageDataset, share: float, *, seed: int, labels: Sequence[Iterable[str]] | None = None
+) -> tuple[ImageDataset, ImageDataset]:
+    """Hold out `share` of the images for validation; see `regard.data.held_out.hold_out`."""
+    parts = hold_out(len(images), share, seed=seed, origin=images.origin, noun="images", labels=labels)
+    train, val = (images.take(index, images.origin) for index in (parts.train, parts.val))
+    return replace(train, skipped=images.skipped, notices=images.notices), replace(val, notices=(parts.notice,))
 
 
 def load_digits(split: str) -> ImageDataset:

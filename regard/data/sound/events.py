@@ -7,7 +7,7 @@ that are missing or not sound, events without duration or outside their file.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from regard.data.bad_rows import BadRows
 from regard.data.batches import Batch, BatchesByCount, generator
 from regard.data.config import EventsConfig
 from regard.data.elements import LabeledRegions
+from regard.data.held_out import describe_held_out, hold_out, last_part
 from regard.data.sample_store import SampleStore
 from regard.data.sound.files import SoundNotes, append_sound
 from regard.data.sound.recordings import Recordings, mix_scene
@@ -64,10 +65,45 @@ class SoundDataset:
     skipped: Sequence[str] = ()
     """Reason for each event that was skipped (on_bad = skip)."""
     notes: tuple[str, ...] = ()
-    """Notes on files that are truncated or clipped, one of each kind."""
+    """Notes on files that are truncated or clipped, one of each kind, and on the data."""
+    files: tuple[str, ...] = ()
+    """Sound file of each segment of a table."""
+    labels_of: tuple[tuple[str, ...], ...] = ()
+    """Labels of each segment of a table."""
 
     def __len__(self) -> int:
         return self.count
+
+    def take(self, index: Sequence[int]) -> "SoundDataset":
+        """Return the segments of the given indices of a table."""
+        labels_of = tuple(self.labels_of[i] for i in index)
+        labels = tuple(sorted({label for own in labels_of for label in own}))
+        files = tuple(self.files[i] for i in index)
+        load = self.load
+        return SoundDataset(len(index), lambda i: load(index[i]), labels, self.origin, files=files, labels_of=labels_of)
+
+    def hold_out(self, share: float, *, seed: int) -> tuple["SoundDataset", "SoundDataset"]:
+        """Return training and validation segments of a table; see `regard.data.held_out.hold_out`.
+
+        The segments of a sound file are on one side. If there is one file, its last part is for validation, and the
+        two segments before it, which overlap it, are left out.
+        """
+        names, labels = {"origin": self.origin, "noun": "segments"}, set(self.labels)
+        if len(set(self.files)) > 1:
+            groups = {"groups": self.files, "labels": self.labels_of}
+            first, last, notice = hold_out(len(self), share, seed=seed, **names, **groups)
+        else:
+            cut = last_part(len(self), share, **names)
+            first, last = list(range(max(0, cut - 2))), list(range(cut, len(self)))
+            notice = describe_held_out(len(last), len(self), share, **names)
+        train = replace(self.take(first), skipped=self.skipped, notes=self.notes)
+        val = replace(self.take(last), notes=(notice,))
+        if missing := sorted(labels - set(train.labels)):
+            raise UserError(
+                f"{self.origin}: the label {missing[0]!r} occurs only in the part that would be held out for "
+                "validation: give validation data with --data.val."
+            )
+        return train, val
 
 
 def make_sound_scenes(recordings: Recordings, split: str, count: int, config: EventsConfig) -> SoundDataset:
@@ -101,6 +137,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
     store, notes = SampleStore(), []
     length, rate = round(config.seconds * config.sample_rate), config.sample_rate
     spans: list[tuple[int, int]] = []
+    files: list[str] = []
     events_of: list[list[SoundEvent]] = []
     for file, rows in by_file.items():
         first = len(store)
@@ -113,6 +150,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
                 bad_rows.add(f"{where}: the event begins at {event.onset:g} s, after the end of {file}.")
                 rows.remove((where, event))
         starts = segment_starts(count, length)
+        files += [file] * len(starts)
         spans += [(first + start, min(length, count - start)) for start in starts]
         events_of += _assign([event for _, event in rows], np.array(starts) / rate, config.seconds)
     samples = store.array()
@@ -122,7 +160,9 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
         return np.pad(samples[start : start + count], (0, length - count)), events_of[i]
 
     labels = tuple(sorted({event.label for rows in by_file.values() for _, event in rows}))
-    return SoundDataset(len(spans), load, labels, str(path), bad_rows.skipped, _summaries(notes))
+    labels_of = tuple(tuple(sorted({event.label for event in events})) for events in events_of)
+    summaries = tuple(f"{path}: {note}" for note in _summaries(notes))
+    return SoundDataset(len(spans), load, labels, str(path), bad_rows.skipped, summaries, tuple(files), labels_of)
 
 
 def segment_starts(samples: int, length: int) -> list[int]:

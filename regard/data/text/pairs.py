@@ -6,13 +6,14 @@ White space around a text is removed. Every message names the file and the line,
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from regard.data.bad_rows import BadRow, BadRows, Skipped
 from regard.data.config import Header, OnBad, PairFormat, PairsConfig
+from regard.data.held_out import hold_out
 from regard.data.text.huggingface import PREFIX, read_hugging_face_records
 from regard.data.text.rows import Columns, Records, excerpt, read_records, read_text_records
 from regard.data.tokenizer import MOST_CHARACTERS, check_growth
@@ -47,6 +48,19 @@ class Pairs:
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return zip(self.sources, self.targets, strict=True)
+
+    def take(self, index: Sequence[int], skipped: Skipped) -> "Pairs":
+        """Return the pairs of the given indices."""
+        sources, targets = ([texts[i] for i in index] for texts in (self.sources, self.targets))
+        return Pairs(sources, targets, [self.lines[i] for i in index], self.origin, skipped)
+
+    def hold_out(
+        self, share: float, noun: str, *, seed: int, labels: Sequence[Iterable[str]] | None = None
+    ) -> tuple["Pairs", "Pairs", str]:
+        """Return training and validation pairs, and a notice; see `regard.data.held_out.hold_out`."""
+        names = {"origin": self.origin, "noun": noun}
+        parts = hold_out(len(self), share, seed=seed, groups=self.sources, labels=labels, **names)
+        return self.take(parts.train, self.skipped), self.take(parts.val, Skipped()), parts.notice
 
     def where(self, index: int) -> str:
         """Return the location of a pair, for messages: "train.tsv, line 17"."""

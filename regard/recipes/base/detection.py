@@ -112,7 +112,7 @@ class DetectionRecipe(Recipe[ConfigT]):
         train = self.read_split("train")
         if self._config.data.val is not None:
             return train, self.read_split("val")
-        return train.hold_out(self._config.data.val_share, self.noun)
+        return train.hold_out(self._config.data.val_share, self.noun, seed=self.run.seed)
 
     @property
     def _config(self) -> Any:

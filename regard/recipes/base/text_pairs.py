@@ -78,6 +78,7 @@ def read_other_pairs(other: OtherPairs) -> Examples[Pairs]:
     return to_examples(read_pairs(other.test[0], target=target, **options), other.on_bad)
 
 
-def to_examples(texts: Pairs | Texts, on_bad: OnBad = "error") -> Examples[Any]:
+def to_examples(texts: Pairs | Texts, on_bad: OnBad = "error", notes: tuple[str, ...] = ()) -> Examples[Any]:
     """Return texts as examples."""
-    return Examples(texts, texts.origin, len(texts.sources), input=texts.sources.__getitem__, on_bad=on_bad)
+    own = {"input": texts.sources.__getitem__, "on_bad": on_bad, "skipped": notes}
+    return Examples(texts, texts.origin, len(texts.sources), **own)

@@ -247,12 +247,12 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
 
     @cached_property
     def _splits(self) -> tuple[CaptionedImages, CaptionedImages]:
-        return read_training_captions(self.config.data)
+        return read_training_captions(self.config.data, seed=self.run.seed)
 
 
 def _to_examples(images: DescribedImages, on_bad: str) -> Examples[DescribedImages]:
     indices = images.epoch(0)
-    skipped = images.skipped if isinstance(images, CaptionedImages) else ()
+    skipped, notices = (images.skipped, images.notices) if isinstance(images, CaptionedImages) else ((), ())
     return Examples(
         images,
         images.origin,
@@ -261,5 +261,5 @@ def _to_examples(images: DescribedImages, on_bad: str) -> Examples[DescribedImag
         name=lambda i: images.name(indices[i]),
         reference=lambda i: images.captions(indices[i])[0],
         on_bad=on_bad,
-        skipped=describe_skipped(images.origin, "lines or images", skipped),
+        skipped=(*describe_skipped(images.origin, "lines or images", skipped), *notices),
     )

@@ -82,16 +82,16 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         """Return the sounds of a split or of a CSV, or scenes from recordings; of synthetic ones without a path."""
         data = self.config.data
         path = getattr(data, split) if other is None else other.test[0]
-        if path is None and (data.train is None or not _is_table(data.train)):
-            path = data.train  # other scenes of the same recordings
+        if path is None and (split == "val" or data.train is None or not _is_table(data.train)):
+            path = data.train  # other scenes of the same recordings, or a part of the files
         data = data if other is None else replace(data, on_bad=other.on_bad)
         count, notes = {"train": data.epoch_size, "val": data.val_size, "test": data.test_size}[split], ()
         if path is None:
             sounds = make_sound_scenes(self._synthetic_sounds, split, count, data)
         elif _is_table(path):
-            sounds = read_events(Path(path), data)
-            left_out = describe_skipped(path, "events", sounds.skipped)
-            notes = (*left_out, *(f"{path}: {note}" for note in sounds.notes))
+            is_held_out = other is None and split != "test" and self.config.data.val is None
+            sounds = self._held_out[split == "val"] if is_held_out else read_events(Path(path), data)
+            notes = (*describe_skipped(path, "events", sounds.skipped), *sounds.notes)
         else:
             recordings = read_recordings(Path(path), round(data.seconds * data.sample_rate))
             sounds = make_sound_scenes(recordings, split, count, data)
@@ -104,6 +104,13 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             reference=lambda i: _format_events(sounds.load(i)[1]),
             skipped=notes,
         )
+
+    @cached_property
+    def _held_out(self) -> tuple[SoundDataset, SoundDataset]:
+        """Training and validation segments from the training table."""
+        data = self.config.data
+        assert data.train is not None
+        return read_events(Path(data.train), data).hold_out(data.val_share, seed=self.run.seed)
 
     def usable(self, examples: Examples[SoundDataset]) -> Examples[SoundDataset]:
         """Return the sounds with their batches."""

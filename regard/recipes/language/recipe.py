@@ -23,6 +23,7 @@ from torch import Tensor
 from regard.data.batches import pad
 from regard.data.embedded import dates
 from regard.data.embedded.dates_config import DatesConfig
+from regard.data.held_out import describe_held_out, last_part
 from regard.data.text.windows import WindowBatches, read_text, split_blocks
 from regard.data.tokenizer import SPECIALS, UNK, Tokenizer
 from regard.decode.sample import trace_tokens
@@ -53,7 +54,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
     def read(self, split: str, other: Any = None) -> Examples[str]:
         """Return the text of a split, or of a file; an input is a line of it."""
-        data = self.config.data
+        data, notes = self.config.data, ()
         if other is not None:
             text, origin = read_text(other.test[0]), other.test[0]
         elif split == "test":
@@ -62,10 +63,13 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         else:
             text = self._texts[split == "val"]
             origin = data.train or "dates"
-            if split == "val":
-                origin = data.val or f"{origin}, held out for validation"
+            if split == "val" and data.val is not None:
+                origin = data.val
+            elif split == "val" and data.train is not None:
+                count, names = sum(map(len, self._texts)), {"origin": origin, "noun": "characters, the last ones,"}
+                notes = (describe_held_out(len(text), count, data.val_share, **names),)
         lines = [line for line in text.split("\n") if line.strip()]
-        return Examples(text, origin, len(lines), input=lambda i: self._cut(lines[i]))
+        return Examples(text, origin, len(lines), input=lambda i: self._cut(lines[i]), skipped=notes)
 
     def learn(self, folder: Path) -> None:
         """Train the tokenizer on the training text and save it."""
@@ -245,6 +249,8 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         if data.val is not None:
             return text, read_text(data.val)
         cut = int(len(text) * (1 - data.val_share))
+        if not 0 < cut < len(text):
+            cut = last_part(len(text), data.val_share, origin=data.train or "dates", noun="characters")
         return text[:cut], text[cut:]
 
 

@@ -229,7 +229,9 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     @cached_property
     def _splits(self) -> ImageSplits | VectorSplits:
         data = self.config.data
-        return VectorSplits(data) if isinstance(data, VectorsConfig) else ImageSplits(data, self.run.seed)
+        return (
+            VectorSplits(data, self.run.seed) if isinstance(data, VectorsConfig) else ImageSplits(data, self.run.seed)
+        )
 
 
 @torch.no_grad()

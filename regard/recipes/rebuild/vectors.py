@@ -14,6 +14,7 @@ from torch import Tensor
 
 from regard.data.batches import Batch, BatchesByCount
 from regard.data.config import VectorsConfig
+from regard.data.held_out import hold_out
 from regard.data.vectors import VectorDataset, make_curve, parse_vector, read_vectors
 from regard.errors import UserError
 from regard.recipes.base.config import OtherImages
@@ -27,8 +28,8 @@ _MOST_NUMBERS = 1 << 24
 class VectorSplits:
     """Vectors of the splits of a run; training and validation vectors are read together, once."""
 
-    def __init__(self, data: VectorsConfig):
-        self.data = data
+    def __init__(self, data: VectorsConfig, seed: int):
+        self.data, self.seed = data, seed
         self.size: int | None = None
         """Size of all vectors, once it is known."""
 
@@ -60,10 +61,9 @@ class VectorSplits:
         train = read_vectors(data.train, header=data.header, on_bad=data.on_bad)
         if data.val is not None:
             return train, read_vectors(data.val, size=train.values.shape[1], header=data.header, on_bad=data.on_bad)
-        if len(train) < 2:
-            raise UserError(f"{data.train}: has 1 vector, expected at least 2: one is used for validation")
-        kept = len(train) - min(len(train) - 1, max(1, round(len(train) * data.val_share)))
-        return replace(train, values=train.values[:kept]), VectorDataset(train.values[kept:], train.origin)
+        parts = hold_out(len(train), data.val_share, seed=self.seed, origin=train.origin, noun="vectors")
+        val = VectorDataset(train.values[parts.val], train.origin, (parts.notice,))
+        return replace(train, values=train.values[parts.train]), val
 
 
 class VectorBatches(BatchesByCount):

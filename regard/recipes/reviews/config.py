@@ -15,7 +15,7 @@ from regard.train.config import TrainConfig
 
 @settings
 class ReviewsRunConfig:
-    """Text classification, such as sentiment of reviews, from your own texts: set data.train and data.val."""
+    """Text classification, such as sentiment of reviews, from your own texts: set data.train."""
 
     data: LabeledConfig = field(default_factory=LabeledConfig)
     """Texts with labels: FILE.tsv, FILE.jsonl, hf:NAME, or a folder saved by `datasets`; also with .gz. Synthetic

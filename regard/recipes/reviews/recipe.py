@@ -9,6 +9,7 @@ Source: lectures, E.7 (sequence to vector).
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,22 +50,32 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def read(self, split: str, other: Any = None) -> Examples[Pairs]:
         """Return the texts and labels of a split, or of a file."""
         data = self.config.data
-        path = getattr(data, split) if other is None else other.test[0]
+        path, held_out = getattr(data, split) if other is None else other.test[0], ()
         if other is not None:
             columns = ("text_column", "label_column")
             own = {name: getattr(other, name) or getattr(data, name) for name in columns}
             data = replace(data, train=path, val=path, format=other.format, on_bad=other.on_bad, **own)
         if path is None and data.train is None:
             pairs = make_reviews(split, self.run.seed, data.target)
-        elif path is None:
-            raise UserError(
-                f"--data.{split} must name a file, a folder or a data set (hf:NAME) if --data.train is given"
-            )
+        elif path is None and split == "test":
+            raise UserError("--data.test must name a file, a folder or a data set (hf:NAME) if --data.train is given")
+        elif data.val is None and split != "test":
+            train, val, notice = self._held_out
+            pairs, held_out = (train, ()) if split == "train" else (val, (notice,))
         else:
             pairs = read_labeled(data, path, split)
-        notes = (f"{pairs.origin}: {pairs.skipped.describe()}",) if pairs.skipped else ()
+        notes = (*([f"{pairs.origin}: {pairs.skipped.describe()}"] if pairs.skipped else []), *held_out)
         own = {"input": pairs.sources.__getitem__, "on_bad": data.on_bad, "skipped": notes}
         return Examples(pairs, pairs.origin, len(pairs), **own)
+
+    @cached_property
+    def _held_out(self) -> tuple[Pairs, Pairs, str]:
+        """Training and validation texts from the training file."""
+        data = self.config.data
+        assert data.train is not None
+        pairs = read_labeled(data, data.train, "train")
+        labels = [(target,) for target in pairs.targets] if data.target == "class" else None
+        return pairs.hold_out(data.val_share, "texts", seed=self.run.seed, labels=labels)
 
     def label_texts(self, data: Pairs) -> Sequence[str]:
         """Return the labels of texts."""

@@ -15,7 +15,7 @@ from regard.train.config import TrainConfig
 
 @settings
 class TagsRunConfig:
-    """Token tagging (NER, parts of speech), from your own sentences: set data.train and data.val."""
+    """Token tagging (NER, parts of speech), from your own sentences: set data.train."""
 
     data: TaggedConfig = field(default_factory=TaggedConfig)
     """Sentences: columns of token and tag, or FILE.jsonl. Synthetic sentences with dates if not given."""

@@ -7,7 +7,9 @@ Scored by entity F1 if there are tags with B-, else by token accuracy.
 Source: lectures, E.1 (sequence to sequence of the same length).
 """
 
+import dataclasses
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from torch import Tensor, nn
 from regard.data.batches import pad
 from regard.data.config import TaggedConfig
 from regard.data.embedded.tags import make_sentences
+from regard.data.held_out import hold_out
 from regard.data.text.labels import Labels
 from regard.data.text.tagged import TaggedBatches, TaggedSentences, encode_words, read_tagged, split_words
 from regard.data.tokenizer import Tokenizer
@@ -49,14 +52,30 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         path = getattr(data, split) if other is None else other.test[0]
         if other is not None:
             data = TaggedConfig(train=path, val=path, format=other.format, on_bad=other.on_bad)
+        held_out: tuple[str, ...] = ()
         if path is None and data.train is None:
             sentences = make_sentences(split, self.run.seed)
-        elif path is None:
-            raise UserError(f"--data.{split} must name a file if --data.train is given")
+        elif path is None and split == "test":
+            raise UserError("--data.test must name a file if --data.train is given")
+        elif data.val is None and split != "test":
+            train, val, notice = self._held_out
+            sentences, held_out = (train, ()) if split == "train" else (val, (notice,))
         else:
             sentences = read_tagged(path, data)
         notes = describe_skipped(sentences.origin, "sentences", sentences.skipped)
-        return self._to_examples(sentences, data.on_bad, notes)
+        return self._to_examples(sentences, data.on_bad, (*notes, *held_out))
+
+    @cached_property
+    def _held_out(self) -> tuple[TaggedSentences, TaggedSentences, str]:
+        """Training and validation sentences from the training file."""
+        data = self.config.data
+        assert data.train is not None
+        sentences = read_tagged(data.train, data)
+        names = {"origin": sentences.origin, "noun": "sentences", "seed": self.run.seed}
+        kinds = {"groups": sentences.tokens, "labels": sentences.tags}
+        parts = hold_out(len(sentences), data.val_share, **names, **kinds)
+        val = dataclasses.replace(sentences.take(parts.val, ()), skipped=())
+        return sentences.take(parts.train, ()), val, parts.notice
 
     def usable(self, examples: Examples[TaggedSentences]) -> Examples[TaggedSentences]:
         """Return the sentences with known tags that are not too long.

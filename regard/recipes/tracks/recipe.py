@@ -10,6 +10,7 @@ Source: pellegrini2009 (ADE, FDE); scholler2020 (constant velocity).
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from regard.data.tracks import (
     make_tracks,
     pad_scenes,
     plan_scenes,
+    read_training_windows,
     read_windows,
     to_agent_frames,
     to_scene_frame,
@@ -96,14 +98,26 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         """Return the windows of a split, or of a recording."""
         data = self.config.data
         paths = getattr(data, split) if other is None else list(other.test)
-        is_synthetic = not paths and not data.train
-        windows = make_tracks(split, self.run.seed, data) if is_synthetic else read_windows(paths, data)
+        held_out: tuple[str, ...] = ()
+        if not paths and not data.train:
+            windows = make_tracks(split, self.run.seed, data)
+        elif not data.val and split != "test":
+            train, val, notice = self._held_out
+            windows, held_out = (train, ()) if split == "train" else (val, (notice,))
+        else:
+            windows = read_windows(paths, data)
 
         def read_input(i: int) -> NDArray[np.float64]:
             return windows.positions[windows.offsets[i] : windows.offsets[i + 1], : data.observed].copy()
 
         notes = describe_skipped(windows.origin, "lines", windows.skipped)
+        notes = (*notes, *held_out)
         return Examples(windows, windows.origin, len(windows.offsets) - 1, input=read_input, skipped=notes)
+
+    @cached_property
+    def _held_out(self) -> tuple[TrackWindows, TrackWindows, str]:
+        """Training and validation windows of the training recordings."""
+        return read_training_windows(self.config.data)
 
     def usable(self, examples: Examples[TrackWindows]) -> Examples[TrackWindows]:
         """Return the windows with their batches."""

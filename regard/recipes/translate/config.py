@@ -16,7 +16,7 @@ from regard.train.config import TrainConfig
 
 @settings
 class TranslateRunConfig:
-    """Text to text (translation, summarization), from your own pairs: set data.train and data.val."""
+    """Text to text (translation, summarization), from your own pairs: set data.train."""
 
     val_sample: Annotated[int, Range(1, 1_000_000)] = 500
     """Number of validation pairs that are decoded (greedily) at each validation; the loss is that of all of them."""

@@ -1,5 +1,6 @@
 """Recipe `translate`: sequence-to-sequence models of the user's own text pairs, scored by BLEU."""
 
+from functools import cached_property
 from typing import Any
 
 from regard.data.batches import EncodedPairs
@@ -21,7 +22,11 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
         """Return the pairs of a split, or of a file."""
         if other is not None:
             return read_other_pairs(other)
-        return to_examples(read_split(self.config.data, split), self.config.data.on_bad)
+        data = self.config.data
+        if split == "test" or data.val is not None or data.train is None:
+            return to_examples(read_split(data, split), data.on_bad)
+        train, val, notice = self._held_out
+        return to_examples(train, data.on_bad) if split == "train" else to_examples(val, data.on_bad, (notice,))
 
     def check_examples(self, split: str, examples: Examples[Pairs]) -> None:
         """Warn of tokenized targets."""
@@ -31,6 +36,12 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
                 "the validation targets look tokenized (they end in ` .`): scores of tokenized text are usually "
                 "computed with --bleu.tokenize none"
             )
+
+    @cached_property
+    def _held_out(self) -> tuple[Pairs, Pairs, str]:
+        """Training and validation pairs from the training file."""
+        pairs = read_split(self.config.data, "train")
+        return pairs.hold_out(self.config.data.val_share, "pairs", seed=self.run.seed)
 
     def scorer(self) -> Bleu:
         """Return BLEU with the settings of the run."""

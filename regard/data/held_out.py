@@ -1,0 +1,92 @@
+"""Validation data that is held out of the training data if none is given: one rule for all recipes.
+
+items       (pairs, texts, sentences, images, clouds, vectors): a random sample, drawn with the seed of the run.
+            Items that belong together are on one side: equal source texts, segments of a sound file.
+            An item whose label would be missing in training is not held out.
+a sequence  (the text of a language model, the frames of a recording): the last part, since neighbors overlap.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from regard.errors import UserError
+
+
+class HeldOut(NamedTuple):
+    """Indices of the items for training and for validation, each in their order."""
+
+    train: list[int]
+    val: list[int]
+    notice: str
+    """Line that tells how many items are held out."""
+
+
+def hold_out(
+    count: int,
+    share: float,
+    *,
+    seed: int,
+    origin: str,
+    noun: str,
+    groups: Sequence[Hashable] | None = None,
+    labels: Sequence[Iterable[Hashable]] | None = None,
+) -> HeldOut:
+    """Draw `share` of the items for validation, at least one, at random.
+
+    Args:
+        origin: name of the data, for messages.
+        noun: what the items are, for messages.
+        groups: group of each item; items of one group are on one side.
+        labels: labels of each item; each label remains in training.
+
+    Raises:  UserError if nothing can be held out so that training data remains.
+    """
+    group_of = range(count) if groups is None else groups
+    members: dict[Hashable, list[int]] = {}
+    for index, group in enumerate(group_of):
+        members.setdefault(group, []).append(index)
+    parts = list(members.values())
+    remaining = Counter(label for item in labels or () for label in set(item))
+    target, val = max(1, round(count * share)), set[int]()
+    for number in np.random.Generator(np.random.PCG64(seed)).permutation(len(parts))[::-1].tolist():
+        part = parts[number]
+        if len(val) >= target or len(val) + len(part) >= count:
+            continue
+        own = Counter(label for index in part for label in set(labels[index])) if labels is not None else Counter()
+        if any(remaining[label] == number for label, number in own.items()):
+            continue
+        remaining -= own
+        val.update(part)
+    if not val:
+        raise UserError(_too_few(count, share, origin, noun))
+    train = [index for index in range(count) if index not in val]
+    return HeldOut(train, sorted(val), describe_held_out(len(val), count, share, origin=origin, noun=noun))
+
+
+def last_part(count: int, share: float, *, origin: str, noun: str) -> int:
+    """Return the index at which the last `share` of a sequence begins, at least one item.
+
+    Raises:  UserError if no training data remains.
+    """
+    cut = count - max(1, round(count * share))
+    if cut < 1:
+        raise UserError(_too_few(count, share, origin, noun))
+    return cut
+
+
+def describe_held_out(held_out: int, count: int, share: float, *, origin: str, noun: str) -> str:
+    """Return the line that tells how many items of the training data are held out."""
+    return (
+        f"{origin}: {held_out:,} of {count:,} {noun} are held out for validation (data.val_share {share:g}); "
+        "--data.val names other data."
+    )
+
+
+def _too_few(count: int, share: float, origin: str, noun: str) -> str:
+    return (
+        f"{origin}: {count:,} {noun} are too few to hold out a share of {share:g} for validation: "
+        "give validation data with --data.val."
+    )

@@ -1,0 +1,109 @@
+"""Validation data held out of the training data: one rule for all recipes."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data.config import EventsConfig, TracksConfig
+from regard.data.held_out import hold_out, last_part
+from regard.data.sound.events import SoundDataset
+from regard.data.track_files import read_frames
+from regard.data.tracks import extract_windows, read_training_windows
+from regard.errors import UserError
+
+NAMES = {"origin": "a.tsv", "noun": "pairs"}
+
+
+@given(
+    groups=st.lists(st.integers(0, 9), min_size=2, max_size=60),
+    share=st.floats(0.01, 0.6),
+    seed=st.integers(0, 99),
+    has_labels=st.booleans(),
+)
+def test_parts_are_disjoint_and_groups_are_whole(groups, share, seed, has_labels):
+    labels = [(index % 3, index % 4) for index in range(len(groups))] if has_labels else None
+    try:
+        parts = hold_out(len(groups), share, seed=seed, groups=groups, labels=labels, **NAMES)
+    except UserError:
+        assert has_labels or len(set(groups)) == 1
+        return
+    assert sorted([*parts.train, *parts.val]) == list(range(len(groups)))
+    assert parts.train == sorted(parts.train)
+    assert parts.val == sorted(parts.val)
+    assert parts.train
+    assert not {groups[i] for i in parts.train} & {groups[i] for i in parts.val}
+    if labels is not None:
+        assert {x for i in parts.train for x in labels[i]} == {x for own in labels for x in own}
+
+
+def test_sample_is_random_and_of_the_share():
+    parts = [hold_out(1000, 0.1, seed=seed, **NAMES) for seed in (0, 1, 1)]
+    assert [len(part.val) for part in parts] == [100, 100, 100]
+    assert parts[0].val != parts[1].val == parts[2].val
+    assert max(Counter(i // 100 for i in parts[0].val).values()) < 30  # no contiguous part
+    assert parts[0].notice == (
+        "a.tsv: 100 of 1,000 pairs are held out for validation (data.val_share 0.1); --data.val names other data."
+    )
+
+
+def test_label_that_occurs_once_stays_in_training():
+    for seed in range(20):
+        parts = hold_out(4, 0.5, seed=seed, labels=[("a",), ("a",), ("a",), ("rare",)], **NAMES)
+        assert 3 in parts.train
+        assert len(parts.val) == 2
+
+
+def test_too_few_items():
+    message = r"a.tsv: .* pairs are too few to hold out a share of 0.1 for validation: .*--data.val"
+    with pytest.raises(UserError, match=message):
+        hold_out(1, 0.1, seed=1, **NAMES)
+    with pytest.raises(UserError, match=message):
+        hold_out(5, 0.1, seed=1, groups=["same"] * 5, **NAMES)
+    with pytest.raises(UserError, match=message):
+        last_part(1, 0.1, **NAMES)
+    assert last_part(20, 0.1, **NAMES) == 18
+
+
+def test_windows_of_tracks_share_no_frame(tmp_path):
+    rows = [f"{frame}\t{agent}\t{frame}.0\t{agent}.5" for frame in range(40) for agent in (1, 2)]
+    paths = [tmp_path / "a.txt", tmp_path / "short.txt"]
+    paths[0].write_text("\n".join(rows))
+    paths[1].write_text("\n".join(rows[:16]))  # 8 frames: too short for two windows of 5
+    config = TracksConfig(train=tuple(map(str, paths)), observed=2, predicted=3, val_share=0.3)
+    train, val, notice = read_training_windows(config)
+    last_frame = train.positions[:, :, 0].max()
+    assert (last_frame, val.positions[:, :, 0].min()) == (27, 28)
+    whole = extract_windows(read_frames(paths[1])[0], 5, 2)
+    assert len(train.offsets) - 1 == (28 - 4) + len(whole)
+    assert len(val.offsets) - 1 == 12 - 4
+    assert ": 8 of 36 windows are held out" in notice
+    with pytest.raises(UserError, match=r"short.txt: the recordings are too short to hold out a window of 5 frames"):
+        read_training_windows(TracksConfig(train=(str(paths[1]),), observed=2, predicted=3))
+
+
+def sounds(files: str) -> SoundDataset:
+    def load(i: int) -> tuple[np.ndarray, list]:
+        return np.full(4, i, np.int16), []
+
+    labels = tuple(("x",) for _ in files)
+    return SoundDataset(len(files), load, ("x",), "a.csv", files=tuple(files), labels_of=labels)
+
+
+def test_segments_of_a_sound_file_are_on_one_side():
+    train, val = sounds("aabbbcd").hold_out(0.3, seed=1)
+    assert not set(train.files) & set(val.files)
+    numbers = [[int(part.load(i)[0][0]) for i in range(len(part))] for part in (train, val)]
+    assert sorted(numbers[0] + numbers[1]) == list(range(7))
+    assert [["aabbbcd"[i] for i in own] for own in numbers] == [list(train.files), list(val.files)]
+    assert "segments are held out" in val.notes[0]
+
+
+def test_last_part_of_a_single_sound_file_overlaps_no_training_segment():
+    train, val = sounds("a" * 10).hold_out(0.2, seed=1)
+    assert [len(train), len(val), int(val.load(0)[0][0])] == [6, 2, 8]
+    with pytest.raises(UserError, match="the label 'x' occurs only in the part"):
+        sounds("a" * 3).hold_out(0.3, seed=1)
+    assert EventsConfig().val_share == 0.1

@@ -594,12 +594,17 @@ class PointsConfig:
 class TaggedConfig:
     """Files of sentences with a tag for each token, for training, validation and test.
 
-    Columns: a token and its tag per line (first and last column), a blank line between sentences, also with .gz; or
-    FILE.jsonl: objects with the lists `tokens` and `tags`.
+    Each of `train`, `val`, `test` is one of
+
+        FILE             a token and its tag per line, in the first and the last of its columns (tabs or white space
+                         between), a blank line between sentences
+        FILE.csv         the same as CSV; with a header such as sentence,token,tag; or a sentence and its tags per row
+        FILE.jsonl       objects with the lists `tokens` and `tags`
     """
 
     train: str | None = None
-    """Training sentences: columns of token and tag, or FILE.jsonl; also with .gz. Synthetic sentences if not given."""
+    """Training sentences: columns of token and tag, FILE.csv or FILE.jsonl; also with .gz. Synthetic sentences if not
+    given."""
 
     val: str | None = None
     """Validation sentences. A fraction of the training sentences if not given."""
@@ -611,8 +616,19 @@ class TaggedConfig:
     """Fraction of the training sentences that is used for validation if `val` is not given: a random sample; equal
     sentences are on one side."""
 
-    format: Literal["auto", "columns", "jsonl"] = "auto"
-    """File format. auto: jsonl by name (.jsonl), else columns."""
+    format: Literal["auto", "columns", "csv", "jsonl"] = "auto"
+    """File format. auto: jsonl and csv by name (.jsonl, .csv), else columns."""
+
+    token_column: Count | str | None = None
+    """Column of the tokens: column number (from 1) or header name, field name in JSONL. Default: token or word, if
+    there is a header, tokens in JSONL, else the first."""
+
+    tag_column: Count | str | None = None
+    """Column of the tags, as `token_column`. Default: tag or label, if there is a header, tags in JSONL, else the
+    last."""
+
+    header: Header = "auto"
+    """Whether the first row is a header. auto: yes, if it has the expected names or those of chosen columns."""
 
     on_bad: OnBad = "error"
     """Handling of bad sentences (a token without a tag, not UTF-8, unknown tag, too long): error stops; skip leaves

@@ -5,16 +5,23 @@
     on       O
     5        B-DAY                  FILE.jsonl: {"tokens": ["we", "met", ...], "tags": ["O", "O", ...]}
 
+    sentence,token,tag              FILE.csv: the same columns; a header names them in any order. A sentence also ends
+    1,we,O                          where the column `sentence` changes to another value (empty: the same sentence)
+    ,met,O
+    text,tags                       or a sentence a row: tokens and tags separated by white space, or lists
+    we met on 5,O O O B-DAY
+
 A word that is split into several tokens has its tag at the first one; the others have none.
 
 Source: columns tjong2003, section 2.2.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,12 +35,41 @@ from regard.data.text.label_normalizer import LabelNormalizer
 from regard.data.text.labels import LabeledBatches
 from regard.data.text.lines import read_lines
 from regard.data.text.rows import decode_line, parse_json_object
+from regard.data.text.tables import read_rows
 from regard.data.tokenizer import UNK, Tokenizer
-from regard.errors import UserError
+from regard.errors import UserError, did_you_mean
 from regard.system.compression import plain_name
 
 _NO_TAG = -1
 _DOCUMENT = "-DOCSTART-"
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_NAMES = (
+    ("tokens", "token", "words", "word", "form", "text", "sentence"),
+    ("tags", "tag", "labels", "label", "ner_tags", "ner_tag", "ner", "word_labels", "upos", "pos"),
+    ("sentence", "sentence #", "sentence_id", "sentence id", "sentence_number", "sentence number", "sent_id"),
+)
+"""Names of the columns of tokens, tags and sentences in a header, the preferred first."""
+
+
+class _Row(NamedTuple):
+    """Row of a table; `problem` if it cannot be decoded."""
+
+    number: int
+    cells: list[str]
+    problem: str = ""
+
+
+class _Table(NamedTuple):
+    """Indices of the columns of a table."""
+
+    token: int
+    tag: int
+    sentence: int | None
+    has_header: bool
+
+
+_Sentence = tuple[int, Callable[[], tuple[tuple[str, ...], tuple[str, ...]]]]
+"""Number of the first line of a sentence, and the function that parses it into tokens and tags."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +107,13 @@ def split_words(text: str) -> tuple[str, ...]:
 def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
     """Read the sentences of a file. Raises UserError naming the line, what was expected and what was found."""
     path = Path(path)
-    is_json = config.format == "jsonl" or (config.format == "auto" and plain_name(path).endswith((".jsonl", ".ndjson")))
     tokens, tags, lines, bad_rows = [], [], [], BadRows(config.on_bad, "sentences")
     normalizer = LabelNormalizer()
-    numbered = list(enumerate(read_lines(path), start=1))
-    for number, part in [(n, [line]) for n, line in numbered] if is_json else _split_sentences(numbered):
+    for number, parse in _read_sentences(path, config):
         words: tuple[str, ...] = ()
         word_tags: tuple[str, ...] = ()
         with bad_rows.catch(f"{path}, line {number}"):
-            words, word_tags = _parse_object(part[0]) if is_json else _parse_columns(path, part, number)
+            words, word_tags = parse()
         if words and words[0] != _DOCUMENT:
             tokens.append(words)
             tags.append(tuple(normalizer[tag] for tag in word_tags))
@@ -119,43 +153,161 @@ class TaggedBatches(LabeledBatches):
         return target
 
 
-def _split_sentences(lines: Sequence[tuple[int, bytes]]) -> list[tuple[int, list[bytes]]]:
-    """Split lines at blank ones. Returns the number of the first line and the lines of each part."""
-    parts = []
-    for is_blank, group in groupby(lines, key=lambda line: not line[1].strip()):
-        if not is_blank:
-            part = list(group)
-            parts.append((part[0][0], [line for _, line in part]))
-    return parts
+def _read_sentences(path: Path, config: TaggedConfig) -> Iterator[_Sentence]:
+    """Yield the number of the first line of each sentence, and the function that parses it."""
+    name, format = plain_name(path), config.format
+    if format == "jsonl" or (format == "auto" and name.endswith((".jsonl", ".ndjson"))):
+        fields = str(config.token_column or "tokens"), str(config.tag_column or "tags")
+        for number, line in enumerate(read_lines(path), start=1):
+            yield number, partial(_parse_object, line, fields)
+        return
+    groups = _read_csv(path) if format == "csv" or (format == "auto" and name.endswith(".csv")) else _read_columns(path)
+    table = _find_columns(groups, path, config)
+    rows = groups[0] if groups else []
+    if table.has_header and rows:
+        groups[0] = rows[1:]
+    if _is_sentence_a_row(groups, table):
+        groups = [[row] for group in groups for row in group]
+        parse = _parse_row
+    else:
+        groups = [part for group in groups for part in _split_at_sentences(group, table)]
+        parse = _parse_tokens
+    for group in groups:
+        if group:
+            yield group[0].number, partial(parse, group, table, path)
 
 
-def _parse_columns(path: Path, lines: Sequence[bytes], first: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    rows = []
-    for number, line in enumerate(lines, start=first):
+def _read_columns(path: Path) -> list[list[_Row]]:
+    """Return the lines of a file, grouped at blank ones."""
+    groups: list[list[_Row]] = [[]]
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            groups.append([])
+            continue
         try:
             text = decode_line(line)
         except BadRow as bad:
-            raise UserError(f"{path}, line {number}: {bad.detail}.") from None
-        columns = [part.strip() for part in text.split("\t")] if "\t" in text else text.split()
-        if len(columns) < 2 or not columns[0] or not columns[-1]:  # a token and a tag
-            raise UserError(f"{path}, line {number}: expected a token and its tag, got {text[:60]!r}.")
-        rows.append((columns[0], columns[-1]))
-    tokens, tags = zip(*rows, strict=True)
+            groups[-1].append(_Row(number, [], f"{path}, line {number}: {bad.detail}."))
+            continue
+        cells = text.split("\t") if "\t" in text else text.split()
+        groups[-1].append(_Row(number, [cell.strip() for cell in cells]))
+    return [group for group in groups if group]
+
+
+def _read_csv(path: Path) -> list[list[_Row]]:
+    """Return the rows of a CSV, grouped at blank ones."""
+    groups: list[list[_Row]] = [[]]
+    following = 1
+    for number, cells in read_rows(path)[1]:
+        if number != following:
+            groups.append([])
+        following = number + 1 + sum(cell.count("\n") for cell in cells)
+        groups[-1].append(_Row(number, [cell.strip() for cell in cells]))
+    return [group for group in groups if group]
+
+
+def _find_columns(groups: Sequence[Sequence[_Row]], path: Path, config: TaggedConfig) -> _Table:
+    """Return the columns of tokens, tags and sentences, and whether the first row is a header."""
+    header = [cell.lower() for cell in groups[0][0].cells] if groups else []
+    chosen = [
+        int(column) if isinstance(column, str) and column.isdecimal() else column
+        for column in (config.token_column, config.tag_column)
+    ]
+    names = [column for column in chosen if isinstance(column, str)]
+    by_name = [next((header.index(name) for name in known if name in header), None) for known in _NAMES]
+    has_names = by_name[0] is not None and by_name[1] is not None and by_name[0] != by_name[1]
+    has_header = config.header == "yes" or (config.header == "auto" and bool(names or has_names))
+    if names and not has_header:
+        raise UserError(f"{path}: columns must be chosen by number with --data.header no, got {names[0]!r}.")
+    indices = []
+    for column, known, default in zip(chosen, by_name, (0, -1), strict=False):
+        if isinstance(column, str):
+            if header.count(column.lower()) != 1:
+                found = ", ".join(map(repr, header))
+                near = did_you_mean(column, header)
+                raise UserError(
+                    f"{path}, line {groups[0][0].number}: no column {column!r}; the header is {found}.{near}"
+                )
+            indices.append(header.index(column.lower()))
+        elif column is not None:
+            indices.append(column - 1)
+        else:
+            indices.append(default if known is None or not has_header else known)
+    return _Table(indices[0], indices[1], by_name[2] if has_header else None, has_header)
+
+
+def _is_sentence_a_row(groups: Sequence[Sequence[_Row]], table: _Table) -> bool:
+    """Return True if a row of a table with a header has the tags of a sentence: several, or a list."""
+    if not table.has_header:
+        return False
+    tags = (row.cells[table.tag] for group in groups for row in group if len(row.cells) > max(table.tag, 0))
+    return any(tag.startswith("[") or len(tag.split()) > 1 for tag in tags)
+
+
+def _split_at_sentences(rows: Sequence[_Row], table: _Table) -> list[list[_Row]]:
+    """Split rows where the column of sentences has another value."""
+    if table.sentence is None:
+        return [list(rows)]
+    parts: list[list[_Row]] = []
+    before = ""
+    for row in rows:
+        name = row.cells[table.sentence] if len(row.cells) > table.sentence else ""
+        if not parts or (name and name != before):
+            parts.append([])
+            before = name
+        parts[-1].append(row)
+    return parts
+
+
+def _parse_tokens(rows: Sequence[_Row], table: _Table, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    pairs = []
+    for number, cells, problem in rows:
+        if problem:
+            raise UserError(problem)
+        least = max(2, table.token + 1, table.tag + 1)  # a token and a tag
+        if len(cells) < least or not cells[table.token] or not cells[table.tag]:
+            shown = " ".join(cells)[:60]
+            raise UserError(f"{path}, line {number}: expected a token and its tag, got {shown!r}.")
+        pairs.append((cells[table.token], cells[table.tag]))
+    tokens, tags = zip(*pairs, strict=True)
     return tokens, tags
 
 
-def _parse_object(line: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    text = decode_line(line)
-    if not text.strip():
-        return (), ()
-    row = parse_json_object(text)
-    tokens, tags = (_string_tuple(row.get(name)) for name in ("tokens", "tags"))
-    if tokens is None or tags is None:
-        raise BadRow("no tokens and tags", f"expected tokens and tags, two lists of strings, got {text[:60]!a}")
+def _parse_row(rows: Sequence[_Row], table: _Table, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    ((_, cells, _),) = rows
+    if len(cells) <= max(table.token, table.tag):
+        raise BadRow("wrong number of columns", f"expected a sentence and its tags, got {' '.join(cells)[:60]!r}")
+    tokens, tags = (_split_cell(cells[index]) for index in (table.token, table.tag))
+    return _check_lengths(tokens, tags)
+
+
+def _split_cell(text: str) -> tuple[str, ...]:
+    """Return the texts of a JSON list, of a list as pandas writes it, or between white space."""
+    if not text.startswith("["):
+        return tuple(text.split())
+    if _QUOTED.sub("", text).strip("[], \t\n"):
+        raise BadRow("no list", f"expected a list of strings, got {text[:60]!r}")
+    return tuple(part[1:-1] for part in _QUOTED.findall(text))
+
+
+def _check_lengths(tokens: tuple[str, ...], tags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if len(tokens) != len(tags):
         detail = f"expected one tag per token, got {len(tokens)} tokens and {len(tags)} tags"
         raise BadRow("unequal lengths", detail)
     return tokens, tags
+
+
+def _parse_object(line: bytes, fields: tuple[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    text = decode_line(line)
+    if not text.strip():
+        return (), ()
+    row = parse_json_object(text)
+    tokens, tags = (_string_tuple(row.get(name)) for name in fields)
+    if tokens is None or tags is None:
+        raise BadRow(
+            "no tokens and tags", f"expected {fields[0]} and {fields[1]}, two lists of strings, got {text[:60]!a}"
+        )
+    return _check_lengths(tokens, tags)
 
 
 def _string_tuple(value: object) -> tuple[str, ...] | None:

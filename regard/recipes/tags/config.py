@@ -62,7 +62,7 @@ class OtherTagged(OtherData):
     test: tuple[str, ...] = ()
     """Columns of token and tag, or FILE.jsonl; also with .gz. Several are evaluated one by one. Default: the run's test
     data."""
-    format: Literal["auto", "columns", "jsonl"] = "auto"
+    format: Literal["auto", "columns", "csv", "jsonl"] = "auto"
     """File format. auto: jsonl for names ending in .jsonl, else columns."""
     on_bad: OnBad = "error"
     """Handling of bad sentences (a token without a tag, not UTF-8, unknown tag, too long): error stops; skip leaves

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import pad
-from regard.data.config import TaggedConfig
 from regard.data.embedded.tags import make_sentences
 from regard.data.held_out import hold_out
 from regard.data.text.labels import Labels
@@ -51,7 +50,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         data = self.config.data
         path = getattr(data, split) if other is None else other.test[0]
         if other is not None:
-            data = TaggedConfig(train=path, val=path, format=other.format, on_bad=other.on_bad)
+            data = dataclasses.replace(data, train=path, val=path, format=other.format, on_bad=other.on_bad)
         held_out: tuple[str, ...] = ()
         if path is None and data.train is None:
             sentences = make_sentences(split, self.run.seed)

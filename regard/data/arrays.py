@@ -12,7 +12,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from regard.errors import UserError
-from regard.system.files import file_limit, read_bytes
+from regard.system.files import read_bytes, unpacked_limit
 
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _KINDS = "biufUS"
@@ -24,7 +24,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Read arrays by name.
 
     Raises:  UserError naming the file and the array that is missing, damaged, encrypted, pickled or of another size
-             than its header states, or if all arrays together exceed `file_limit()`.
+             than its header states, or if all arrays together exceed `unpacked_limit`.
     """
     return parse_arrays(read_bytes(path), str(path), names)
 
@@ -35,10 +35,9 @@ def parse_arrays(content: bytes, path: str, names: Sequence[str]) -> dict[str, N
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = [_member(archive, name, names, path) for name in names]
             total = sum(member.file_size for member in members)
-            if total > file_limit():
-                raise UserError(
-                    f"{path}: its arrays take {total:,} bytes unpacked, more than the limit of {file_limit():,}."
-                )
+            limit = unpacked_limit(len(content))
+            if total > limit:
+                raise UserError(f"{path}: its arrays take {total:,} bytes unpacked, more than the limit of {limit:,}.")
             return {member.filename.removesuffix(".npy"): _array(archive, member, path) for member in members}
     except UserError:
         raise

@@ -20,6 +20,8 @@ JSON_LIMIT = 64 << 20
 """Maximum size in bytes of a JSON file in a run folder; a vocabulary of a million entries takes a quarter of it."""
 _MOST_PARTS = 10_000_000
 _DEFAULT_MIB = 1024
+_MOST_RATIO = 100
+"""Ratio of decompressed and stored bytes above which more than `file_limit()` is an absurd claim."""
 _VARIABLE = "REGARD_MAX_FILE_MIB"
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
@@ -27,10 +29,23 @@ _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 def file_limit() -> int:
     """Return the maximum size in bytes of content whose size is not known before it is read: 1 GiB by default.
 
-    It applies to pipes, compressed files, arrays and images. The environment variable REGARD_MAX_FILE_MIB sets another
-    limit, which then applies to all files.
+    More is read from pipes, compressed files and arrays as memory allows (`unpacked_limit`). The environment variable
+    REGARD_MAX_FILE_MIB sets another limit, which then applies to all files.
     """
     return (variable_limit(_VARIABLE, "MiB") or _DEFAULT_MIB) << 20
+
+
+def unpacked_limit(stored: int | None) -> int:
+    """Return the maximum size in bytes of content that is decompressed from `stored` bytes, or comes through a pipe.
+
+    Half of the available memory, and at most 100 times the stored bytes (None: a pipe), which text and numbers do not
+    reach; but at least `file_limit()`. REGARD_MAX_FILE_MIB sets another limit.
+    """
+    least = file_limit()
+    if is_limit_set():
+        return least
+    memory = (available_memory() or 0) // 2
+    return max(least, memory if stored is None else min(memory, _MOST_RATIO * stored))
 
 
 def is_limit_set() -> bool:
@@ -88,7 +103,8 @@ def read_unpacked(path: Path) -> bytes:
 
     Raises:  UserError as `read_bytes` and `regard.system.compression.unpack`.
     """
-    content = unpack(path, _read(path, None), limit=file_limit(), variable=_VARIABLE)
+    stored = _read(path, None)
+    content = unpack(path, stored, limit=unpacked_limit(len(stored)), variable=_VARIABLE)
     add_digest(path, content)  # decompressed, so that compressing a file does not change its digest
     return content
 
@@ -137,14 +153,15 @@ def _read(path: Path, limit: int | None) -> bytes:
     size = status.st_size
     hint = f" ({_VARIABLE} raises this)" if limit is None else ""
     has_limit = limit is not None or is_limit_set()
-    limit = file_limit() if limit is None else limit
+    is_pipe = stat.S_ISFIFO(status.st_mode)
+    limit = (unpacked_limit(None) if is_pipe else file_limit()) if limit is None else limit
     if size > limit and not has_limit:  # the size is known, so available memory is the limit
         limit = available_memory() or size
         hint = ", since no more memory is available"
     if size > limit:
         raise UserError(f"{path}: has {size:,} bytes, more than the {limit:,} that are read{hint}.")
     try:
-        if stat.S_ISFIFO(status.st_mode):
+        if is_pipe:
             content = read_pipe(path, status, limit=limit)
         else:
             with path.open("rb") as file:

@@ -15,7 +15,15 @@ from PIL.PngImagePlugin import PngInfo
 
 from regard.data.config import ImagesConfig
 from regard.data.images.dataset import read_images
-from regard.data.images.files import FORMATS, ImageFiles, prepare_image, read_image, resolve_path
+from regard.data.images.files import (
+    FORMATS,
+    ImageFiles,
+    decode_image,
+    pixel_limit,
+    prepare_image,
+    read_image,
+    resolve_path,
+)
 from regard.errors import UserError
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n"
@@ -243,3 +251,17 @@ def test_names_stay_inside_their_folder(tmp_path, name):
     assert not files.has(name)
     with pytest.raises(UserError, match=r"here: (there is no image|the image .* must be inside)"):
         files.open(name, "here")
+
+
+def test_large_photograph_is_read_if_memory_allows(monkeypatch):
+    monkeypatch.setattr("regard.data.images.files.available_memory", lambda: 8 << 30)
+    assert pixel_limit(1000) == 178_956_970  # a few bytes that claim many pixels
+    assert pixel_limit(3_000_000) == 300_000_000
+    assert pixel_limit(50_000_000) == (8 << 30) // 16
+    monkeypatch.setattr("regard.data.images.files.available_memory", lambda: 1 << 30)
+    assert pixel_limit(50_000_000) == 178_956_970
+    monkeypatch.setattr("regard.data.images.files._MOST_PIXELS", 1000)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)
+    out = io.BytesIO()
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (60, 50), np.uint8)).save(out, "PNG")
+    assert decode_image(out.getvalue(), "a.png").image.size == (50, 60)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.text.lines import describe_decode_error, read_filled_lines, read_lines
+from regard.data.text.lines import describe_decode_error, read_filled_lines, read_lines, split_lines
 from regard.errors import UserError, did_you_mean
 
 LINES = st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line), min_size=1)
@@ -136,3 +136,11 @@ def test_byte_of_another_encoding_is_shown_as_its_character():
 
 def test_filled_lines_keep_their_numbers(tmp_path):
     assert read_filled_lines(write_file(tmp_path, "a", b"\na\n \t\r\nb\n\n")) == [(2, b"a"), (4, b"b")]
+
+
+def test_lines_that_do_not_fit_into_memory_are_refused(monkeypatch):
+    content = b"a\n" * (1 << 23) + b"b"
+    assert len(split_lines(content, "a.txt")) == (1 << 23) + 1
+    monkeypatch.setenv("REGARD_MAX_MEMORY_MIB", "100")
+    with pytest.raises(UserError, match=r"a.txt: its 8,388,608 lines take 419,430,401 bytes of memory, more than the"):
+        split_lines(content, "a.txt")

@@ -8,7 +8,7 @@ import pytest
 
 from regard.errors import UserError
 from regard.system.compression import plain_name
-from regard.system.files import DifferentValues, parse_data, read_bytes, read_json, read_unpacked
+from regard.system.files import DifferentValues, parse_data, read_bytes, read_json, read_unpacked, unpacked_limit
 from regard.system.fingerprints import record_digests
 from regard.system.writing import write_atomically
 from regard.train.tensors import read_tensors
@@ -130,6 +130,7 @@ def test_unpacking_is_counted_while_it_runs(tmp_path: Path, monkeypatch: pytest.
 
 def test_memory_limits_a_file_whose_size_is_as_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.system.files._DEFAULT_MIB", 1)
+    monkeypatch.setattr("regard.system.files._MOST_RATIO", 2)
     (tmp_path / "large").write_bytes(bytes((2 << 20) + 1))
     (tmp_path / "large.gz").write_bytes(gzip.compress(bytes(2 << 20)))
     assert len(read_bytes(tmp_path / "large")) == (2 << 20) + 1
@@ -178,3 +179,15 @@ def test_pointer_of_git_lfs_is_named(tmp_path: Path) -> None:
         read_unpacked(tmp_path / "a.tsv")
     with pytest.raises(UserError, match=r"a.tsv: is a pointer of git-lfs"):
         read_tensors(tmp_path / "a.tsv")
+
+
+def test_unpacked_content_is_limited_by_its_ratio_and_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.system.files.available_memory", lambda: 40 << 30)
+    gib = 1 << 30
+    assert unpacked_limit(1000) == gib  # a bomb
+    assert unpacked_limit(100 << 20) == 100 * (100 << 20)
+    assert unpacked_limit(2 * gib) == unpacked_limit(None) == 20 * gib
+    monkeypatch.setattr("regard.system.files.available_memory", lambda: None)
+    assert unpacked_limit(2 * gib) == unpacked_limit(None) == gib
+    monkeypatch.setenv("REGARD_MAX_FILE_MIB", "3")
+    assert unpacked_limit(2 * gib) == unpacked_limit(None) == 3 << 20

@@ -29,10 +29,11 @@ from regard.data.images.lists import FORMATS, read_image_list
 from regard.data.text.label_normalizer import LabelNormalizer
 from regard.errors import UserError
 from regard.system.compression import plain_name
-from regard.system.files import check_file, file_limit
+from regard.system.files import check_file, file_limit, is_limit_set
+from regard.system.memory import available_memory
 
 _MOST_MEMORY = 4
-"""Maximum memory of the pixels of a data set, as a multiple of `file_limit()`."""
+"""Maximum memory of the pixels of a data set, as a multiple of `file_limit()`, if REGARD_MAX_FILE_MIB is set."""
 _DIGITS = Path(__file__).parents[1] / "embedded" / "digits.npz"
 _DIGIT_SPLITS = {"train": (0, 1300), "val": (1300, 1500), "test": (1500, 1797)}
 
@@ -75,6 +76,14 @@ def image_shape(images: ImageDataset) -> tuple[int, int, int]:
     """Return (channels, height, width) of the images."""
     channels, height, width = images.pixels.shape[1:]
     return channels, height, width
+
+
+def memory_limit() -> int:
+    """Return the maximum size in bytes of the pixels of a data set: 40% of the available memory, for they are copied
+    once, or 4 times REGARD_MAX_FILE_MIB if it is set.
+    """
+    available = available_memory()
+    return _MOST_MEMORY * file_limit() if is_limit_set() or available is None else available * 2 // 5
 
 
 def read_training_images(config: ImagesConfig, *, seed: int) -> tuple[ImageDataset, ImageDataset]:
@@ -182,7 +191,7 @@ def _read_all(
 ) -> ImageDataset:
     """Read the images of (file, label, location). Bad ones are skipped or raised, depending on `config.on_bad`."""
     arrays, labels, locations, bad_rows = [], [], [], BadRows(config.on_bad, "images")
-    most = _MOST_MEMORY * file_limit()
+    most = memory_limit()
     for file, label, location in rows:
         array = None
         with bad_rows.catch():
@@ -192,7 +201,7 @@ def _read_all(
         if (len(arrays) + 1) * array.nbytes > most:
             raise UserError(
                 f"{location}: the images up to here take more than {most:,} bytes of memory: set --data.size to resize "
-                "all images, or raise REGARD_MAX_FILE_MIB."
+                "all images, or raise REGARD_MAX_FILE_MIB if it is set."
             )
         shape = (array.shape[0], array.shape[1], array.shape[2])
         arrays.append(array)

@@ -23,7 +23,7 @@ from PIL import Image
 from regard.errors import UserError
 from regard.system.files import check_file, read_bytes
 from regard.system.fingerprints import add_digest
-from regard.system.memory import variable_limit
+from regard.system.memory import available_memory, variable_limit
 
 _HAS_AVIF = find_spec("PIL._avif") is not None
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", *(("AVIF",) if _HAS_AVIF else ()))
@@ -35,6 +35,8 @@ ENDINGS = (
 """File extensions of images in a folder."""
 _MOST_PIXELS = 178_956_970
 """Pillow's limit, twice its MAX_IMAGE_PIXELS."""
+_MOST_RATIO, _BYTES_PER_PIXEL = 100, 16
+"""Pixels per byte of a file, and memory per pixel while it is decoded, up to which larger images are read."""
 _VARIABLE = "REGARD_MAX_IMAGE_MEGAPIXELS"
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 _SCALED_IN_I = ("PNG", "PPM")
@@ -75,10 +77,16 @@ class UprightImage(NamedTuple):
         return f"{size} (stored as {stored} and rotated by its EXIF orientation {self.orientation})"
 
 
-def pixel_limit() -> int:
-    """Return the maximum number of pixels of an image: 178,956,970, or REGARD_MAX_IMAGE_MEGAPIXELS million."""
+def pixel_limit(size: int) -> int:
+    """Return the maximum number of pixels of an image in a file of `size` bytes.
+
+    178,956,970, or more if the file has at least a byte for 100 pixels and 16 bytes of memory are available for each;
+    or REGARD_MAX_IMAGE_MEGAPIXELS million.
+    """
     limit = variable_limit(_VARIABLE, "million pixels")
-    return _MOST_PIXELS if limit is None else limit * 1_000_000
+    if limit is not None:
+        return limit * 1_000_000
+    return max(_MOST_PIXELS, min(_MOST_RATIO * size, (available_memory() or 0) // _BYTES_PER_PIXEL))
 
 
 def read_image(path: Path, where: str = "") -> UprightImage:
@@ -218,8 +226,8 @@ def open_first(sources: Sequence[ImageFiles], name: str, where: str) -> tuple[Im
 
 def decode_image(content: bytes, name: str) -> UprightImage:
     """Decode and prepare the content of an image file. Raises UserError as `read_image`; `name` is for messages."""
-    limit = pixel_limit()
-    if limit > _MOST_PIXELS and Image.MAX_IMAGE_PIXELS is not None:  # the user raised the limit above Pillow's
+    limit = pixel_limit(len(content))
+    if limit > _MOST_PIXELS and Image.MAX_IMAGE_PIXELS is not None:  # Pillow's own limit is lower
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, (limit + 1) // 2)
     try:
         with warnings.catch_warnings():

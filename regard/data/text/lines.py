@@ -4,8 +4,12 @@ from pathlib import Path
 
 from regard.errors import UserError
 from regard.system.files import read_unpacked
+from regard.system.memory import available_memory
 
-MOST_LINES = 50_000_000
+_BYTES_PER_LINE = 48
+"""Memory of a line besides its bytes: an object and its entry in a list."""
+_LARGE = 1 << 24
+"""Bytes above which the memory of the lines is compared with what is available."""
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _SAMPLE = 1000
@@ -17,8 +21,8 @@ def read_lines(path: Path) -> list[bytes]:
     gzip, bzip2 and xz are recognized by their first bytes. A final "\n" ends the last line. A UTF-8 byte order
     mark at the start is removed.
 
-    Raises:  UserError if the file is missing (with similar names), a folder, unreadable, damaged, empty, UTF-16, or has
-             more than MOST_LINES lines.
+    Raises:  UserError if the file is missing (with similar names), a folder, unreadable, damaged, empty, UTF-16, or its
+             lines do not fit into the available memory.
     """
     return split_lines(read_unpacked(path), path)
 
@@ -29,9 +33,14 @@ def split_lines(content: bytes, path: str | Path) -> list[bytes]:
         raise UserError(f"{path}: the file is empty.")
     if _is_utf16(content[:_SAMPLE]):
         raise UserError(f"{path}: looks like UTF-16, expected UTF-8: save it as UTF-8 (iconv -f UTF-16 -t UTF-8 FILE).")
-    count = content.count(b"\n")
-    if count > MOST_LINES:
-        raise UserError(f"{path}: has {count:,} lines, more than the limit of {MOST_LINES:,}.")
+    if len(content) > _LARGE:
+        count = content.count(b"\n")
+        needed, available = len(content) + _BYTES_PER_LINE * count, available_memory()
+        if available is not None and needed > available:
+            raise UserError(
+                f"{path}: its {count:,} lines take {needed:,} bytes of memory, more than the {available:,} that are "
+                "available."
+            )
     lines = content.removeprefix(_UTF8_MARK).split(b"\n")
     if not lines[-1]:
         lines.pop()

@@ -8,7 +8,7 @@ import pytest
 
 from regard.data.config import TokenizerConfig
 from regard.data.text import windows
-from regard.data.text.windows import WindowBatches, read_text, split_blocks
+from regard.data.text.windows import WindowBatches, read_text, split_blocks, split_lines
 from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
 
@@ -74,11 +74,22 @@ def test_text_in_blocks_has_the_tokens_of_the_whole(monkeypatch, kind, normalize
         assert Tokenizer.train(split_blocks(text), config).tokens(range(4, 9)) == tokenizer.tokens(range(4, 9))
 
 
-def test_texts_without_words_and_lines_without_end_are_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["bpe", "word", "char"])
+def test_a_line_without_end_is_split_at_spaces(monkeypatch, kind):
+    monkeypatch.setattr(windows, "_BLOCK", 40)
+    text = "short one\n" + "".join(f"word{i % 7}, " + " " * (i % 3) for i in range(90)) + "\nend\n" + "x" * 300
+    blocks = list(split_blocks(text))
+    assert "".join(blocks) == text
+    assert max(map(len, blocks[:-1])) <= 80
+    config = TokenizerConfig(kind=kind, vocab_size=60)
+    tokenizer = Tokenizer.train(text if kind == "char" else text.split("\n"), config)
+    assert [token for part in blocks for token in tokenizer.encode(part)] == tokenizer.encode(text)
+    if kind != "char":
+        again, ids = Tokenizer.train(list(split_lines(text)), config), range(4, len(tokenizer))
+        assert again.tokens(ids) == tokenizer.tokens(ids)
+
+
+def test_texts_without_words_are_refused(tmp_path):
     (tmp_path / "a.txt").write_text(" \n\t\n")
     with pytest.raises(UserError, match=r"a.txt: contains only white space"):
-        read_text(tmp_path / "a.txt")
-    monkeypatch.setattr(windows, "_MOST_LINE", 5)
-    (tmp_path / "a.txt").write_text("abcde\nabcdef\n")
-    with pytest.raises(UserError, match=r"a.txt, line 2: has 6 bytes, more than the limit of 5"):
         read_text(tmp_path / "a.txt")

@@ -17,7 +17,6 @@ from regard.data.text.lines import describe_decode_error, read_lines
 from regard.errors import UserError
 
 _BLOCK = 1 << 20
-_MOST_LINE = 10_000_000
 
 
 WindowBatch = Batch[None, Padded]
@@ -63,11 +62,9 @@ class WindowBatches(BatchesByCount):
 
 
 def read_text(path: str | Path) -> str:
-    """Read a text file, plain or compressed. Raises UserError naming a line that is not UTF-8 or too long."""
+    """Read a text file, plain or compressed. Raises UserError naming a line that is not UTF-8."""
     lines = []
     for number, line in enumerate(read_lines(Path(path)), start=1):
-        if len(line) > _MOST_LINE:
-            raise UserError(f"{path}, line {number}: has {len(line):,} bytes, more than the limit of {_MOST_LINE:,}.")
         try:
             lines.append(line.decode("utf-8"))
         except UnicodeDecodeError as error:
@@ -79,9 +76,21 @@ def read_text(path: str | Path) -> str:
 
 
 def split_blocks(text: str) -> Iterator[str]:
-    """Split a text into blocks of about a million characters (or one line, if longer) that end at a line feed."""
+    """Split a text into blocks of about a million characters that end at a line feed, where no token extends over it.
+
+    A line of more than two million characters (some corpora are a single one) is split before spaces, too.
+    """
     start = 0
     while start < len(text):
         end = text.find("\n", min(start + _BLOCK, len(text))) + 1 or len(text)
+        if end - start > 2 * _BLOCK:
+            space = text.rfind(" ", start + 1, start + _BLOCK)
+            end = space if space > 0 else end
         yield text[start:end]
         start = end
+
+
+def split_lines(text: str) -> Iterator[str]:
+    """Split a text into its lines, and long ones into blocks, to learn a tokenizer from."""
+    for line in text.split("\n"):
+        yield from split_blocks(line) if len(line) > 2 * _BLOCK else [line]

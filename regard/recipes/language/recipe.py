@@ -24,7 +24,7 @@ from regard.data.batches import pad
 from regard.data.embedded import dates
 from regard.data.embedded.dates_config import DatesConfig
 from regard.data.held_out import describe_held_out, last_part
-from regard.data.text.windows import WindowBatches, read_text, split_blocks
+from regard.data.text.windows import WindowBatches, read_text, split_blocks, split_lines
 from regard.data.tokenizer import SPECIALS, UNK, Tokenizer
 from regard.decode.sample import trace_tokens
 from regard.errors import UserError
@@ -41,6 +41,8 @@ from regard.trace import Trace
 _TOKENIZER = "tokenizer.json"
 _SIZES = {"train": 3000, "test": 300}
 _SAMPLES, _PROMPT, _SHOWN = 3, 24, 40
+_MOST_CHARACTERS = 1000
+"""Characters per token of the window beyond which the rest of a line is not tokenized to cut it."""
 _BANNED = list(range(len(SPECIALS)))
 
 
@@ -74,7 +76,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def learn(self, folder: Path) -> None:
         """Train the tokenizer on the training text and save it."""
         text = self._texts[0]
-        texts = split_blocks(text) if self.config.tokenizer.kind == "char" else text.split("\n")
+        texts = split_blocks(text) if self.config.tokenizer.kind == "char" else list(split_lines(text))
         origin = self.config.data.train or ""
         Tokenizer.train(texts, self.config.tokenizer, origin=origin).save(folder / _TOKENIZER)
 
@@ -217,6 +219,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
     def _cut(self, text: str) -> str:
         """Return the beginning of a text that fits into the model's window."""
+        text = text[: (self._window or len(text)) * _MOST_CHARACTERS]
         while self._window is not None and (count := len(self.encode(text))) > self._window:
             text = text[: min(len(text) - 1, len(text) * self._window // count)]
         return text

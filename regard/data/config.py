@@ -247,13 +247,13 @@ class ScenesConfig(ImagesConfig):
     """Data sets of images with captions: scenes composed of images with classes, or the user's own images and texts.
 
     Each of `train`, `val`, `test` is as in ImagesConfig, and its images are composed into scenes; or a file
-    (FILE.tsv, FILE.jsonl, also .gz) with the name of an image file and a text per line, in JSONL as `image` and
-    `text`. Names of image files are relative to the folder of the file.
+    (FILE.tsv, FILE.csv, FILE.jsonl, also .gz) with the name of an image file and a text per line, in JSONL as
+    `image` and `text`. Names of image files are relative to the folder of the file.
     """
 
     train: str | None = None
-    """Training data: a folder of images per class, an IDX file, or FILE.tsv or FILE.jsonl of image files and texts.
-    Handwritten digits if not given."""
+    """Training data: a folder of images per class, an IDX file, or FILE.tsv, FILE.csv or FILE.jsonl of image files and
+    texts. Handwritten digits if not given."""
 
     val: str | None = None
     """Validation data. A fraction of the training images if not given."""
@@ -406,6 +406,10 @@ class BoxesConfig:
     val_share: FractionWithin = 0.1
     """Fraction of the training images that is used for validation if `val` is not given: a random sample."""
 
+    header: Header = "auto"
+    """Whether the first row of a CSV or TSV is a header. auto and yes: it must be; no: the columns are, in this order,
+    file, x, y, width, height, label."""
+
     width: Annotated[int, Range(1, 4_096)] = 320
     """Input width in pixels; images are scaled to fit, and padded with gray on the right or at the bottom."""
 
@@ -511,6 +515,10 @@ class EventsConfig:
     """Fraction of the training segments that is used for validation if a table is given without `val`: a random sample
     of the sound files; the last part, if there is one file."""
 
+    header: Header = "auto"
+    """Whether the first row of a CSV or TSV is a header. auto and yes: it must be; no: the columns are, in this order,
+    file, onset, duration, label."""
+
     seconds: Annotated[float, Range(0, 3_600, is_open_below=True, is_open_above=True)] = 4.0
     """Input length in seconds; longer files are split into segments, shorter ones padded with silence."""
 
@@ -569,6 +577,10 @@ class PointsConfig:
 
     val_share: FractionWithin = 0.1
     """Fraction of the training clouds that is used for validation if `val` is not given: a random sample."""
+
+    header: Header = "auto"
+    """Whether the first row of a CSV or TSV is a header. auto and yes: it must be; no: the columns are, in this order,
+    file, x, y, z, dx, dy, dz, label."""
 
     features: tuple[str, ...] = ()
     """Numbers of each point besides x, y and z, such as intensity: names of columns, properties, fields or arrays."""

@@ -232,3 +232,33 @@ def test_bad_rows_are_left_out_and_counted() -> None:
 def test_other_errors_pass_through() -> None:
     with pytest.raises(ZeroDivisionError), BadRows("skip").catch():
         _ = 1 / 0
+
+
+def test_tables_without_a_header_have_columns_in_order(tmp_path: Path) -> None:
+    Image.new("RGB", (40, 30)).save(tmp_path / "1.png")
+    path = tmp_path / "a.csv"
+    path.write_text("1.png,1,2,3,4,cat\n1.png,5,6,7,8,dog\n")
+    with pytest.raises(UserError, match=r"line 1: expected a header with .*; --data.header no reads these columns in"):
+        read_boxes(path, None, BoxesConfig())
+    data = read_boxes(path, None, BoxesConfig(header="no"))
+    assert data.items[0].boxes.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert data.items[0].labels == ("cat", "dog")
+    soundfile.write(tmp_path / "a.wav", np.zeros(8000, np.int16), 8000)
+    path.write_text("a.wav;0,25;0,5;x\n")
+    sounds = read_events(path, EventsConfig(seconds=1.0, header="no"))
+    assert [(event.onset, event.duration, event.label) for event in sounds.load(0)[1]] == [(0.25, 0.5, "x")]
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [('"a"\t"b"\n"c"\t"d"\n', 1), ('a\tb\n"say ""x"""\tc\n', 2), ('"a"\tb\n', 0), ('"a" or "b"\t"c"\n', 0)],
+)
+def test_quotes_of_a_spreadsheet_in_tsv_are_reported(tmp_path: Path, content: str, line: int) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text(content)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert read_pairs(path).sources[0] == content.split("\t", maxsplit=1)[0]
+    assert [f"line {line}: cells are in quotes" in str(warning.message) for warning in caught] == [True] * bool(line)
+    if " or " not in content:
+        assert read_pairs(path, format="csv").sources[0] == "a"

@@ -106,3 +106,11 @@ def test_columns_are_selected_by_name_in_every_format(tmp_path):
         (1, "1.png", "3"),
         (2, "2.png", ""),
     ]
+
+
+def test_commas_of_numbers_do_not_separate(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a;1,5;2\nb;2;3,25\n;,5;1\n")
+    assert [row for _, row in read_rows(path)[1]] == [["a", "1,5", "2"], ["b", "2", "3,25"], ["", ",5", "1"]]
+    path.write_text("1,5;2,5\n3,5;4,5\n")
+    assert [row for _, row in read_rows(path)[1]] == [["1,5", "2,5"], ["3,5", "4,5"]]

@@ -13,6 +13,7 @@ Source: T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from PIL import Image
 
 from regard.data.annotated import AnnotatedDataset
 from regard.data.bad_rows import BadRows
-from regard.data.config import BoxesConfig
+from regard.data.config import BoxesConfig, Header
 from regard.data.images.annotations import (
     AnnotatedImage,
     annotate_image,
@@ -53,7 +54,8 @@ def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig)
     """
     path = Path(path)
     suffix = plain_name(path).rsplit(".", 1)[-1]
-    readers = {"json": read_coco, "csv": _read_table, "tsv": _read_table, "jsonl": _read_jsonl}
+    read_rows = partial(_read_table, header=config.header)
+    readers = {"json": read_coco, "csv": read_rows, "tsv": read_rows, "jsonl": _read_jsonl}
     if suffix not in readers:
         raise UserError(f"{path}: expected boxes in a file of .json (COCO), .csv, .tsv or .jsonl, got .{suffix}.")
     bad_rows = BadRows(config.on_bad, "images and boxes")
@@ -140,10 +142,10 @@ def _clip(item: AnnotatedImage, size: tuple[int, int], bad_rows: BadRows) -> Ann
     return replace(item, boxes=np.array(keep, np.float64).reshape(-1, 4), labels=tuple(labels))
 
 
-def _read_table(path: Path, bad_rows: BadRows) -> list[AnnotatedImage]:
+def _read_table(path: Path, bad_rows: BadRows, header: Header) -> list[AnnotatedImage]:
     boxes_of: dict[str, list[tuple[list[float], str]]] = {}
     first_line: dict[str, str] = {}
-    records = read_table(path, _COLUMNS, numeric=_NUMBERS)
+    records = read_table(path, _COLUMNS, numeric=_NUMBERS, header=header)
     for number, row in records.rows:
         where = f"{path}, line {number}"
         with bad_rows.catch(where):

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from regard.data.annotated import Annotated, AnnotatedDataset
 from regard.data.bad_rows import BadRows
-from regard.data.config import PointsConfig
+from regard.data.config import Header, PointsConfig
 from regard.data.points.files import parse_cloud
 from regard.data.text.label_normalizer import LabelNormalizer
 from regard.data.text.numbers import parse_numbers
@@ -137,7 +137,7 @@ def read_clouds(path: str | Path, config: PointsConfig) -> AnnotatedDataset[NDAr
     """
     path, bad_rows = Path(path), BadRows(config.on_bad, "clouds and boxes")
     clouds, items = [], []
-    for item, lines in _read_table(path, bad_rows):
+    for item, lines in _read_table(path, bad_rows, config.header):
         points = None
         with bad_rows.catch():
             try:
@@ -160,12 +160,12 @@ def _cells(points: NDArray[np.float64], origin: NDArray[np.float64], side: float
     return np.unique(places @ np.array([1 << 42, 1 << 21, 1]), return_inverse=True)[1].reshape(-1)
 
 
-def _read_table(path: Path, bad_rows: BadRows) -> list[tuple[Annotated, list[str]]]:
+def _read_table(path: Path, bad_rows: BadRows, header: Header) -> list[tuple[Annotated, list[str]]]:
     """Return the annotation of each cloud, and where each of its boxes is stated."""
     boxes_of: dict[str, list[tuple[list[float], str, str]]] = {}
     first_line: dict[str, str] = {}
     normalizer = LabelNormalizer()
-    records = read_table(path, _COLUMNS, numeric=_NUMBERS)
+    records = read_table(path, _COLUMNS, numeric=_NUMBERS, header=header)
     for number, row in records.rows:
         where = f"{path}, line {number}"
         with bad_rows.catch(where):

@@ -248,7 +248,7 @@ def _read_table(
     by_file: dict[str, list[tuple[str, SoundEvent]]] = {}
     first_line: dict[str, str] = {}
     normalizer = LabelNormalizer()
-    records = read_table(path, _COLUMNS, numeric=_TIMES)
+    records = read_table(path, _COLUMNS, numeric=_TIMES, header=config.header)
     for number, row in records.rows:
         where = f"{path}, line {number}"
         with bad_rows.catch(where):

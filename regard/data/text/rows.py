@@ -14,6 +14,7 @@ the one of its expected name in the header, or the one in its position.
 
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 from regard.data.bad_rows import BadRow
 from regard.data.config import Header
 from regard.data.text.lines import describe_decode_error, read_filled_lines, read_lines
-from regard.data.text.tables import read_rows
+from regard.data.text.tables import DECIMAL_COMMA, read_rows
 from regard.errors import UserError, did_you_mean
 from regard.system.compression import plain_name
 from regard.system.files import decode_json
@@ -35,7 +36,10 @@ _COLUMN_NAMES = re.compile(
 )
 """Typical names of columns, to recognize what may be a header."""
 _WORD = re.compile(r"[^\W\d][\w-]{0,30}")
-_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
+_TRIED = 100
+"""Number of rows in which quotes are looked for."""
+_DOUBLED_QUOTES = re.compile(rb'(?:^|\t)"[^\t"]*""[^\t]*"(?:\t|$)')
+_QUOTED_CELLS = re.compile(rb'"[^\t"]*"(?:\t"[^\t"]*")*')
 _TYPE_NAMES = {int: "an integer", float: "a number", list: "a list"}
 
 
@@ -113,6 +117,8 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
     if is_named and columns.header == "no":
         shown = next(column for column in chosen if isinstance(column, str))
         raise UserError(f"{path}: columns must be chosen by number with --data.header no, got {shown!r}.")
+    if format == "tsv":
+        _warn_of_quotes(path, rows)
     header: list[str] = []  # stays empty for a bad first row, which is handled below like others
     try:
         header = [name.strip() for name in cells(rows[0][1])]
@@ -140,7 +146,7 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
         found = tuple(values[index] for index in selected)
         if not is_decimal_comma:
             return found
-        return found[0], *(cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell for cell in found[1:])
+        return found[0], *(cell.replace(",", ".") if DECIMAL_COMMA.fullmatch(cell) else cell for cell in found[1:])
 
     return Records(rows[1:] if is_header else rows, parse)
 
@@ -158,11 +164,12 @@ def read_jsonl_records(path: Path, fields: Sequence[str], *, also: tuple[type, .
     return Records(read_filled_lines(path), parse)
 
 
-def read_table(path: Path, columns: Sequence[str], *, numeric: Sequence[str] = ()) -> Records:
+def read_table(path: Path, columns: Sequence[str], *, numeric: Sequence[str] = (), header: Header = "auto") -> Records:
     """Read the named columns of a file with a header, or the fields of JSON lines, by the suffix of the file.
 
     columns:  required columns; "duration|offset" means one of the two. The cells of a row are in the order of all
               these names. One that a row lacks is empty, but JSON needs the first.
+    header:   no: the file has no header, and the columns in their order (the first of two).
     numeric:  columns in which a comma is the decimal point, if semicolons separate the cells.
 
     Raises: UserError naming the file and the line if it is not UTF-8 or not CSV, or the header lacks one of `columns`
@@ -180,25 +187,19 @@ def read_table(path: Path, columns: Sequence[str], *, numeric: Sequence[str] = (
 
         return Records(read_filled_lines(path), parse_object)
     separator, rows, split = _read_cells(path, "tsv" if suffix in (".tsv", ".tab") else "csv")
-    try:
-        header = [name.strip().lower() for name in split(rows[0][1])] if rows else []
-    except BadRow as bad:
-        raise UserError(f"{path}, line {rows[0][0]}: {bad.detail}.") from None
-    first = rows[0][0] if rows else 1
-    if not all(set(name.split("|")) & set(header) for name in columns):
-        expected = ",".join(columns).replace("|", " or ")
-        raise UserError(f"{path}, line {first}: expected a header with {expected}, got {','.join(header)[:80]!r}.")
-    duplicates = [name for name in header if name and header.count(name) > 1]
-    if duplicates:
-        raise UserError(f"{path}, line {first}: the header has the column {duplicates[0][:60]!r} twice.")
+    if header == "no":
+        found = [column.partition("|")[0] for column in columns]
+    else:
+        found = _read_header(path, rows, split, columns)
+        rows = rows[1:]
 
     def parse(row: Any) -> tuple[str, ...]:
-        cells = dict(zip(header, _fit(split(row), len(header), separator), strict=True))
+        cells = dict(zip(found, _fit(split(row), len(found), separator), strict=True))
         if separator == ";":
             cells |= {name: cells[name].replace(",", ".") for name in numeric if cells.get(name, "").count(",") == 1}
         return tuple(cells.get(name, "").strip() for name in names)
 
-    return Records(rows[1:], parse)
+    return Records(rows, parse)
 
 
 def parse_json_object(text: str) -> dict[str, Any]:
@@ -255,6 +256,27 @@ def excerpt(text: str) -> str:
     return repr(text if len(text) <= _EXCERPT_LEN else text[: _EXCERPT_LEN - 3] + "...")
 
 
+def _read_header(
+    path: Path, rows: list[tuple[int, Any]], split: Callable[[Any], list[str]], columns: Sequence[str]
+) -> list[str]:
+    """Return the names in the first row. Raises UserError as `read_table`."""
+    first = rows[0][0] if rows else 1
+    try:
+        header = [name.strip().lower() for name in split(rows[0][1])] if rows else []
+    except BadRow as bad:
+        raise UserError(f"{path}, line {first}: {bad.detail}.") from None
+    if not all(set(name.split("|")) & set(header) for name in columns):
+        expected = ",".join(columns).replace("|", " or ")
+        hint = "; --data.header no reads these columns in this order" if len(header) == len(columns) else ""
+        raise UserError(
+            f"{path}, line {first}: expected a header with {expected}, got {','.join(header)[:80]!r}{hint}."
+        )
+    duplicates = [name for name in header if name and header.count(name) > 1]
+    if duplicates:
+        raise UserError(f"{path}, line {first}: the header has the column {duplicates[0][:60]!r} twice.")
+    return header
+
+
 def _find_names(header: list[str], chosen: Sequence[int | str | None], names: Sequence[str]) -> list[int | None]:
     """Return the index of the column of each name in a header, at the number that was chosen or else anywhere."""
     lower = [name.lower() for name in header]
@@ -279,6 +301,20 @@ def _fill(indices: Sequence[int | None], width: int) -> list[int]:
         filled.append(next(free, position) if index is None else index)
         taken.add(filled[-1])
     return filled
+
+
+def _warn_of_quotes(path: Path, rows: list[tuple[int, bytes]]) -> None:
+    """Warn if all cells of the first rows are in quotes, or one has doubled quotes, as in a CSV with tabs."""
+    start = [(number, line.rstrip(b"\r")) for number, line in rows[:_TRIED]]
+    found = next((number for number, line in start if _DOUBLED_QUOTES.search(line)), None)
+    if found is None and all(_QUOTED_CELLS.fullmatch(line) for _, line in start):
+        found = start[0][0]
+    if found is not None:
+        warnings.warn(
+            f"{path}, line {found}: cells are in quotes, which belong to the text in TSV; save the file as .csv, or "
+            "use --data.format csv, if they do not",
+            stacklevel=2,
+        )
 
 
 def _check_data(where: str, cells: Sequence[str], columns: Columns) -> None:

@@ -1,6 +1,7 @@
 """CSV files: UTF-8, separated by commas, semicolons (Excel in many countries) or tabs, also compressed."""
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from itertools import islice, takewhile
 from pathlib import Path
@@ -9,6 +10,8 @@ from regard.data.text.lines import describe_decode_error, read_lines
 from regard.errors import UserError
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
+"""Number with a decimal comma."""
 _TRIED = 100
 """Number of rows that are tried to choose the separator if the first row contains several."""
 
@@ -17,7 +20,7 @@ def read_rows(path: Path) -> tuple[str, Iterator[tuple[int, list[str]]]]:
     """Return the separator, and for each row the number of its first line and its cells. Empty rows are skipped.
 
     The separator is the one in the first row. If there are several, it is the one for which most of the first rows, up
-    to 100, have as many cells as the first.
+    to 100, have as many cells as the first; not the comma, if all commas are those of numbers.
 
     Raises:  UserError naming the file and the line if it is not UTF-8 or not CSV, or if the separator is ambiguous.
     """
@@ -33,6 +36,8 @@ def _separator(path: Path, lines: Sequence[bytes]) -> str:
         return candidates[0] if candidates else ","
     equal = {sign: sum(1 for _ in takewhile(widths[sign][0].__eq__, widths[sign])) for sign in candidates}
     best = [sign for sign in candidates if equal[sign] == max(equal.values())]
+    if len(best) > 1 and "," in best:
+        best = [sign for sign in best if sign != "," and _has_decimal_commas(path, lines, sign)] or best
     if len(best) > 1:
         names = " or ".join(_SEPARATORS[sign] for sign in candidates)
         raise UserError(
@@ -40,6 +45,12 @@ def _separator(path: Path, lines: Sequence[bytes]) -> str:
             "save the file as .tsv, separated by tabs."
         )
     return best[0]
+
+
+def _has_decimal_commas(path: Path, lines: Sequence[bytes], separator: str) -> bool:
+    """Return True if all commas in the first rows are decimal commas of numbers between separators."""
+    rows = list(islice(_rows(path, lines, separator), _TRIED))
+    return all(DECIMAL_COMMA.fullmatch(cell) for _, row in rows for cell in row if "," in cell)
 
 
 def _row_widths(path: Path, lines: Sequence[bytes], separator: str) -> Iterator[int]:

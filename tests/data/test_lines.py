@@ -135,7 +135,7 @@ def test_byte_of_another_encoding_is_shown_as_its_character():
 
 
 def test_filled_lines_keep_their_numbers(tmp_path):
-    assert read_filled_lines(write_file(tmp_path, "a", b"\na\n \t\r\nb\n\n")) == [(2, b"a"), (4, b"b")]
+    assert list(read_filled_lines(write_file(tmp_path, "a", b"\na\n \t\r\nb\n\n"))) == [(2, b"a"), (4, b"b")]
 
 
 def test_lines_that_do_not_fit_into_memory_are_refused(monkeypatch):

@@ -1,5 +1,6 @@
 """Raw lines of a file, plain or compressed, and descriptions of lines that cannot be decoded."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from regard.errors import UserError
@@ -49,9 +50,20 @@ def split_lines(content: bytes, path: str | Path) -> list[bytes]:
     return lines
 
 
-def read_filled_lines(path: Path) -> list[tuple[int, bytes]]:
-    """Read the lines that are not blank, with their numbers from 1. Raises UserError as `read_lines`."""
-    return [(number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip()]
+def read_filled_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Read the lines that are not blank, with their numbers from 1. Raises UserError at once, as `read_lines`."""
+    return _consume(read_lines(path))
+
+
+def _consume(lines: list[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank, and release the memory of each."""
+    lines.reverse()
+    number = 0
+    while lines:
+        number += 1
+        line = lines.pop()
+        if line.strip():
+            yield number, line
 
 
 def describe_decode_error(error: UnicodeDecodeError, where: str = "") -> str:

@@ -15,7 +15,8 @@ the one of its expected name in the header, or the one in its position.
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,7 +109,8 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
         chosen = columns.chosen or columns.names
         fields = [str(column or name) for column, name in zip(chosen, columns.names, strict=True)]
         return read_jsonl_records(path, fields, **options)
-    separator, rows, cells = _read_cells(path, format)
+    separator, rest, cells = _read_cells(path, format)
+    rows = list(islice(rest, _TRIED))
     if not rows:
         return Records([], _no_parse)
     first, names = f"{path}, line {rows[0][0]}", columns.names
@@ -139,16 +141,17 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
     selected = _fill(indices, width)
     if columns.header == "auto" and not is_header and len(header) > max(selected):
         _check_data(first, [header[index] for index in selected], columns)
+    hint = columns.hint if is_default else ""
     is_decimal_comma = columns.is_numeric and (separator == ";" or len(names) > 2)
 
     def parse(row: Any) -> tuple[str, ...]:
-        values = _fit(cells(row), width, separator, columns.hint if is_default else "")
+        values = _fit(cells(row), width, separator, hint)
         found = tuple(values[index] for index in selected)
         if not is_decimal_comma:
             return found
         return found[0], *(cell.replace(",", ".") if DECIMAL_COMMA.fullmatch(cell) else cell for cell in found[1:])
 
-    return Records(rows[1:] if is_header else rows, parse)
+    return Records(chain(rows[1:] if is_header else rows, rest), parse)
 
 
 def read_jsonl_records(path: Path, fields: Sequence[str], *, also: tuple[type, ...] = ()) -> Records:
@@ -186,12 +189,11 @@ def read_table(path: Path, columns: Sequence[str], *, numeric: Sequence[str] = (
             return tuple(cells.get(name, "").strip() for name in names)
 
         return Records(read_filled_lines(path), parse_object)
-    separator, rows, split = _read_cells(path, "tsv" if suffix in (".tsv", ".tab") else "csv")
+    separator, rest, split = _read_cells(path, "tsv" if suffix in (".tsv", ".tab") else "csv")
     if header == "no":
         found = [column.partition("|")[0] for column in columns]
     else:
-        found = _read_header(path, rows, split, columns)
-        rows = rows[1:]
+        found = _read_header(path, list(islice(rest, 1)), split, columns)
 
     def parse(row: Any) -> tuple[str, ...]:
         cells = dict(zip(found, _fit(split(row), len(found), separator), strict=True))
@@ -199,7 +201,7 @@ def read_table(path: Path, columns: Sequence[str], *, numeric: Sequence[str] = (
             cells |= {name: cells[name].replace(",", ".") for name in numeric if cells.get(name, "").count(",") == 1}
         return tuple(cells.get(name, "").strip() for name in names)
 
-    return Records(rows, parse)
+    return Records(rest, parse)
 
 
 def parse_json_object(text: str) -> dict[str, Any]:
@@ -344,12 +346,12 @@ def _fit(cells: list[str], count: int, separator: str, hint: str = "") -> list[s
     )
 
 
-def _read_cells(path: Path, format: str) -> tuple[str, list[tuple[int, Any]], Callable[[Any], list[str]]]:
+def _read_cells(path: Path, format: str) -> tuple[str, Iterator[tuple[int, Any]], Callable[[Any], list[str]]]:
     """Return the separator, the numbered rows that are not blank, and the function that splits one into cells."""
     if format == "tsv":
         return "\t", read_filled_lines(path), lambda line: decode_line(line).split("\t")
     separator, rows = read_rows(path)
-    return separator, list(rows), list
+    return separator, rows, list
 
 
 def _no_parse(_row: Any) -> tuple[str, str]:

@@ -93,3 +93,17 @@ def test_texts_without_words_are_refused(tmp_path):
     (tmp_path / "a.txt").write_text(" \n\t\n")
     with pytest.raises(UserError, match=r"a.txt: contains only white space"):
         read_text(tmp_path / "a.txt")
+
+
+def test_text_ends_with_a_line_feed_and_has_no_byte_order_mark(tmp_path):
+    path = tmp_path / "a.txt"
+    for content, text in (
+        (b"\xef\xbb\xbfa\r\nb", "a\r\nb\n"),
+        (b"a\n\n", "a\n\n"),
+        ("\n\u00e9".encode(), "\n\u00e9\n"),
+    ):
+        path.write_bytes(content)
+        assert read_text(path) == text
+    path.write_bytes("\u00e9 fine\n\u00e9 ".encode() + b"caf\xe9\nmore")
+    with pytest.raises(UserError, match=r"a.txt, line 2: not UTF-8: byte 0xe9 at position 7 of the line"):
+        read_text(path)

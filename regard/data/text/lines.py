@@ -30,10 +30,7 @@ def read_lines(path: Path) -> list[bytes]:
 
 def split_lines(content: bytes, path: str | Path) -> list[bytes]:
     """Return the lines of the content of a file of this name, as `read_lines`."""
-    if not content:
-        raise UserError(f"{path}: the file is empty.")
-    if _is_utf16(content[:_SAMPLE]):
-        raise UserError(f"{path}: looks like UTF-16, expected UTF-8: save it as UTF-8 (iconv -f UTF-16 -t UTF-8 FILE).")
+    content = _check_text(content, path)
     if len(content) > _LARGE:
         count = content.count(b"\n")
         needed, available = len(content) + _BYTES_PER_LINE * count, available_memory()
@@ -42,12 +39,40 @@ def split_lines(content: bytes, path: str | Path) -> list[bytes]:
                 f"{path}: its {count:,} lines take {needed:,} bytes of memory, more than the {available:,} that are "
                 "available."
             )
-    lines = content.removeprefix(_UTF8_MARK).split(b"\n")
+    lines = content.split(b"\n")
     if not lines[-1]:
         lines.pop()
-    if not lines:
-        raise UserError(f"{path}: the file is empty except for a byte order mark.")
     return lines
+
+
+def read_content(path: Path) -> str:
+    """Read a file as one text that ends with a line feed. Raises UserError as `read_lines`, or naming a line that is
+    not UTF-8.
+    """
+    content = _check_text(read_unpacked(path), path)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        begin = content.rfind(b"\n", 0, error.start) + 1
+        number, line = content.count(b"\n", 0, begin) + 1, content[begin:].partition(b"\n")[0]
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError as own:
+            raise UserError(f"{path}, line {number}: {describe_decode_error(own)}.") from None
+        raise
+    return text if text.endswith("\n") else text + "\n"
+
+
+def _check_text(content: bytes, path: str | Path) -> bytes:
+    """Return the content without a byte order mark. Raises UserError if it is empty or UTF-16."""
+    if not content:
+        raise UserError(f"{path}: the file is empty.")
+    if _is_utf16(content[:_SAMPLE]):
+        raise UserError(f"{path}: looks like UTF-16, expected UTF-8: save it as UTF-8 (iconv -f UTF-16 -t UTF-8 FILE).")
+    content = content.removeprefix(_UTF8_MARK)
+    if not content:
+        raise UserError(f"{path}: the file is empty except for a byte order mark.")
+    return content
 
 
 def read_filled_lines(path: Path) -> Iterator[tuple[int, bytes]]:

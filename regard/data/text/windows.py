@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from regard.attention.masks import Padded
 from regard.data.batches import Batch, BatchesByCount, pad
-from regard.data.text.lines import describe_decode_error, read_lines
+from regard.data.text.lines import read_content
 from regard.errors import UserError
 
 _BLOCK = 1 << 20
@@ -63,14 +63,8 @@ class WindowBatches(BatchesByCount):
 
 def read_text(path: str | Path) -> str:
     """Read a text file, plain or compressed. Raises UserError naming a line that is not UTF-8."""
-    lines = []
-    for number, line in enumerate(read_lines(Path(path)), start=1):
-        try:
-            lines.append(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path}, line {number}: {describe_decode_error(error)}.") from None
-    text = "\n".join(lines) + "\n"
-    if not text.strip():
+    text = read_content(Path(path))
+    if text.isspace():
         raise UserError(f"{path}: contains only white space.")
     return text
 

@@ -1,16 +1,29 @@
-"""Inputs named on the command line: a file that is an input itself, the lines of a file, or a text."""
+"""Inputs named on the command line.
 
+file            the input itself (an image, a sound, a cloud of points, a recording); else its rows, if it is a table
+                as for training (.tsv, .csv, .jsonl, .conll, COCO), or its lines
+folder          its files, with those of subfolders
+pattern         "photos/*.png", if the shell left it as it is: the files that it matches
+-               lines of standard input
+anything else   a text
+"""
+
+import difflib
+import glob
 import os
+import re
 import stat
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from io import BufferedIOBase, BytesIO
+from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+from regard.cli.notices import print_notice
 from regard.data.text.lines import describe_decode_error
 from regard.errors import UserError
-from regard.recipes.base.run import Run
-from regard.recipes.registry import get_entry
+from regard.recipes.base.inputs import Input, list_files
 from regard.system.compression import is_packed, plain_name
 from regard.system.files import check_readable, read_unpacked
 from regard.system.pipes import open_pipe
@@ -18,14 +31,14 @@ from regard.system.pipes import open_pipe
 MOST_BYTES = 1_000_000
 """Maximum length of a line."""
 _BLOCK = 1 << 16
-
-
-def is_single_input(name: str, record: Run | None) -> bool:
-    """Return True if a file is one input (an image, a sound, a recording) rather than a list of lines."""
-    if record is None or not is_file(name):
-        return False
-    kind, is_list = get_entry(record.recipe).input_of(record.config), plain_name(name).endswith((".txt", ".lst"))
-    return kind == "tracks" or (kind not in ("text", "vector") and not is_list)
+_TOGETHER = 256
+"""Number of files in a block, if each file is one input."""
+_FILE_NAME = re.compile(
+    r"\S+\.(txt|lst|tsv|tab|csv|jsonl?|ndjson|conllu?|bio|iob2?|npy|npz|ply|pcd|png|jpe?g|bmp|gif|webp|tiff?|wav|flac|"
+    r"ogg|mp3|md|pdf|docx?|xlsx?)(\.(gz|bz2|xz|zst|zip))?",
+    re.IGNORECASE,
+)
+"""Names that only files have."""
 
 
 def is_file(name: str) -> bool:
@@ -40,6 +53,154 @@ def is_file(name: str) -> bool:
     return True
 
 
+def expand_words(words: Sequence[str], kind: str, *, may_mix: bool = False) -> list[str]:
+    """Return the words with the files that patterns match, in order of their names.
+
+    kind:    of the inputs of the run: text, image ...
+    may_mix: there may be texts besides files.
+    Raises:  UserError for several words of which one is no file, a word that looks like a file that does not exist, and
+             an empty text.
+    """
+    expanded: list[str] = []
+    for word in words:
+        if word == "-" or exists(word):
+            expanded.append(word)
+            continue
+        matches = sorted(glob.glob(word, recursive=True)) if glob.has_magic(word) else []
+        if matches:
+            expanded += matches
+            continue
+        if len(words) > 1 and not may_mix and not _looks_like_file(word):
+            raise UserError(
+                f"{word}: no such file; several inputs must be files or folders, and a text of several words must be "
+                "in quotes"
+            )
+        if kind not in ("text", "vector") or _looks_like_file(word):
+            raise UserError(f"{word}: no such file{_suggest_file(word)}{_as_text(word, kind)}")
+        if not word.strip():
+            raise UserError("the text is empty: there is nothing to read")
+        expanded.append(word)
+    return expanded
+
+
+def is_single_input(word: str, trained: Any) -> bool:
+    """Return True if a word is a file that is one input, rather than a table or a list."""
+    if word == "-" or not is_file(word) or trained.input in ("text", "vector"):
+        return False
+    path = Path(word)
+    return not (trained.recipe.is_table(path) or (trained.input != "tracks" and _is_list(word)))
+
+
+def read_inputs(words: Sequence[str], trained: Any, *, on_bad: str = "error") -> Iterator[list[Input]]:
+    """Yield blocks of the inputs that expanded words name, each with those that are available.
+
+    on_bad: a line that is not UTF-8 is an error, or (skip, truncate) an input with a problem.
+    Raises: UserError naming the file and the line.
+    """
+    files: list[Input] = []
+    for word in words:
+        if is_single_input(word, trained):
+            files.append(Input(word, word))
+        elif files:
+            yield files
+            files = []
+        if len(files) == _TOGETHER:
+            yield files
+            files = []
+        if not is_single_input(word, trained):
+            yield from _read_word(word, trained, on_bad)
+    if files:
+        yield files
+
+
+def _read_word(word: str, trained: Any, on_bad: str) -> Iterator[list[Input]]:
+    path, recipe = Path(word), trained.recipe
+    if word == "-":
+        if sys.stdin is None:
+            raise UserError("standard input is closed: give a text or a file")
+        if sys.stdin.isatty():
+            print_notice("Reading standard input: one input per line, Ctrl-D to end.")
+        lines = read_stream_lines(cast("BufferedIOBase", sys.stdin.buffer), "standard input", on_bad=on_bad)
+        yield from _to_inputs(lines, "standard input", trained)
+    elif path.is_dir() if exists(word) else False:
+        if not recipe.files_of_folder:
+            raise UserError(f"{word}: is a folder, expected a text or a file")
+        yield from _batches(list_files(path, recipe.files_of_folder))
+    elif not is_file(word):
+        yield [Input(decode_argument(word))]
+    elif recipe.is_table(path):
+        yield from _batches(recipe.read_inputs(path))
+    else:
+        yield from _to_inputs(read_lines(word, on_bad=on_bad), word, trained)
+
+
+def _to_inputs(blocks: Iterable[list[str]], origin: str, trained: Any) -> Iterator[list[Input]]:
+    """Yield the lines of a file as inputs: texts, or names of files that exist."""
+    number, is_warned, file = 0, False, None if origin == "standard input" else origin
+    for lines in blocks:
+        block: list[Input] = []
+        for number, line in enumerate(lines, start=number + 1):  # noqa: B020  # numbers go on after a block
+            if not is_unicode(line):
+                block.append(Input("", file, number, f"{origin}, line {number}: not UTF-8"))
+            elif trained.input in ("text", "vector"):
+                block.append(Input(line, file, number))
+                if "\t" in line and trained.recipe.tables and trained.input == "text" and not is_warned:
+                    is_warned = True
+                    print_notice(
+                        f"{origin}, line {number}: has a tab, and is read as one text; to read a column, name the file "
+                        "FILE.tsv"
+                    )
+            elif line.strip():
+                path = next((p for p in (Path(line), Path(origin).parent / line) if exists(str(p))), None)
+                if path is None:
+                    raise UserError(f"{origin}, line {number}: {line[:200]}: no such file")
+                block.append(Input(str(path), str(path)))
+        yield block
+
+
+def _batches(inputs: Iterable[Input]) -> Iterator[list[Input]]:
+    iterator = iter(inputs)
+    while block := [*islice(iterator, _TOGETHER)]:
+        yield block
+
+
+def exists(name: str) -> bool:
+    """Return True if a file, a folder or a pipe of this name exists."""
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):  # not a valid name: too long, or with a null character
+        return False
+
+
+def is_unicode(line: str) -> bool:
+    """Return False for a text with lone surrogates."""
+    try:
+        return line.isascii() or bool(line.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_list(name: str) -> bool:
+    return plain_name(name).endswith((".txt", ".lst"))
+
+
+def _looks_like_file(word: str) -> bool:
+    return _FILE_NAME.fullmatch(word) is not None
+
+
+def _suggest_file(word: str) -> str:
+    folder, name = os.path.split(word)
+    try:
+        near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1)
+    except OSError:
+        return ""
+    return f"; did you mean {os.path.join(folder, near[0])}?" if near else ""
+
+
+def _as_text(word: str, kind: str) -> str:
+    return f"; a text like this is read from standard input: echo {word} | regard ... -" if kind == "text" else ""
+
+
 def decode_argument(word: str) -> str:
     """Decode a command-line argument as UTF-8, also if Python decoded it as ASCII (LC_ALL=POSIX)."""
     try:
@@ -48,21 +209,22 @@ def decode_argument(word: str) -> str:
         return word
 
 
-def read_lines(name: str) -> Iterator[list[str]]:
+def read_lines(name: str, *, on_bad: str = "error") -> Iterator[list[str]]:
     """Yield blocks of lines of a file or a pipe; only a compressed file is read into memory as a whole."""
     path = Path(name)
     if stat.S_ISFIFO(check_readable(path).st_mode):
         with open_pipe(path) as stream:
-            yield from read_stream_lines(cast("BufferedIOBase", stream), name)
+            yield from read_stream_lines(cast("BufferedIOBase", stream), name, on_bad=on_bad)
         return
     with path.open("rb") as file:
         is_plain = not is_packed(file.peek(_BLOCK))
-        yield from read_stream_lines(file if is_plain else BytesIO(read_unpacked(path)), name)
+        yield from read_stream_lines(file if is_plain else BytesIO(read_unpacked(path)), name, on_bad=on_bad)
 
 
-def read_stream_lines(stream: BufferedIOBase, origin: str) -> Iterator[list[str]]:
+def read_stream_lines(stream: BufferedIOBase, origin: str, *, on_bad: str = "error") -> Iterator[list[str]]:
     """Yield the complete lines of a stream as they become available, so that typed lines come one by one.
 
+    on_bad: a line that is not UTF-8 is an error, or (skip, truncate) has lone surrogates in place of the wrong bytes.
     Raises: UserError naming a line that is not UTF-8 or has more than MOST_BYTES.
     """
     rest, number = b"", 1
@@ -70,27 +232,29 @@ def read_stream_lines(stream: BufferedIOBase, origin: str) -> Iterator[list[str]
         whole, newline, after = (rest + block).rpartition(b"\n")
         rest = after
         if newline:
-            lines = _decode(whole + newline, origin, number)
+            lines = _decode(whole + newline, origin, number, on_bad)
             number += len(lines)
             yield lines
         if len(rest) > MOST_BYTES:
             raise _too_long(origin, number)
     if rest:
-        yield _decode(rest, origin, number)
+        yield _decode(rest, origin, number, on_bad)
 
 
-def _decode(content: bytes, origin: str, first: int) -> list[str]:
+def _decode(content: bytes, origin: str, first: int, on_bad: str) -> list[str]:
     lines: Sequence[bytes] = content.split(b"\n")
     if not lines[-1]:
         lines = lines[:-1]
-    texts = []
+    texts: list[str] = []
     for number, line in enumerate(lines, start=first):
         if len(line) > MOST_BYTES:
             raise _too_long(origin, number)
         try:
             texts.append(line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r"))
         except UnicodeDecodeError as error:
-            raise UserError(f"{origin}, line {number}: {describe_decode_error(error)}") from error
+            if on_bad == "error":
+                raise UserError(f"{origin}, line {number}: {describe_decode_error(error)}") from error
+            texts.append(line.decode("utf-8", "surrogateescape"))
     return texts
 
 

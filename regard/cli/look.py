@@ -17,12 +17,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from regard.cli.inputs import decode_argument, is_file, is_single_input, read_lines
+from regard.cli.inputs import expand_words, read_inputs
 from regard.cli.notices import print_notice
 from regard.cli.runs import UseOptions, load_trained, read_run_argument
 from regard.errors import DONE, UserError
 from regard.look.figures.output import SUFFIXES, check_path
-from regard.recipes.base.run import Run
+from regard.recipes.base.inputs import Input
+from regard.recipes.registry import get_entry
 from regard.settings.declare import settings
 from regard.settings.help import page
 from regard.settings.options import NoSettings, parse, wants_help
@@ -117,12 +118,16 @@ def run(argv: list[str]) -> int:
     if not words and not options.test and not is_capture:
         raise UserError(f"INPUT is missing: expected a text or a file. {USAGE}")
     _check(options, _pages_folder(folder), is_capture=is_capture)
+    if record is not None:
+        words = expand_words(words, get_entry(record.recipe).input_of(record.config), may_mix=True)
     others = () if options.compare is None else (options.compare,)
     runs = [(folder, record), *((path, None) for path in others)]
     models = [None if path.suffix == _CAPTURE else load_trained(path, options, run) for path, run in runs]
-    inputs, names = _inputs(words, record), []
+    inputs, names = [], []
     if models[0] is not None:
-        names = [""] * len(inputs) + [f"test {models[0].input} {number}" for number in options.test]
+        given = _inputs(words, models[0])
+        inputs, names = [one.value for one in given], [_title(one) for one in given]
+        names += [f"test {models[0].input} {number}" for number in options.test]
         inputs += [models[0].test_input(number) for number in options.test]
         if _is_picture(options.out) and models[0].recipe.plots_answers:
             models[0].plot_answer(inputs[0], options.out, overwrite=options.force)
@@ -216,22 +221,25 @@ def _write(captures: Sequence[Any], out: Path, options: LookOptions) -> None:
         captures[0].save(out, compare=captures[1] if len(captures) > 1 else None, overwrite=options.force)
 
 
-def _inputs(words: Sequence[str], record: Run | None) -> list[str]:
-    """Return the inputs: texts, or names of files if the run reads them."""
-    inputs = []
+def _inputs(words: Sequence[str], trained: Any) -> list[Input]:
+    """Return the inputs that the words name, of each file at most LINES."""
+    inputs: list[Input] = []
     for word in words:
-        if is_file(word) and not is_single_input(word, record):
-            lines = [*islice((line for block in read_lines(word) for line in block if line.strip()), LINES + 1)]
-            if len(lines) > LINES:
-                print_notice(f"{word}: only the first {LINES} lines are shown")
-            inputs += lines[:LINES]
-        elif not word.strip():
-            raise UserError("the text is empty: there is nothing to show")
-        else:
-            inputs.append(word if is_file(word) else decode_argument(word))
+        found = (one for block in read_inputs([word], trained) for one in block)
+        filled = (one for one in found if not isinstance(one.value, str) or one.value.strip())
+        own = [*islice(filled, LINES + 1)]
+        if len(own) > LINES:
+            print_notice(f"{word}: only the first {LINES} inputs are shown")
+        inputs += own[:LINES]
     if words and not inputs:
         raise UserError(f"{', '.join(words)}: is empty, expected one input per line")
     return inputs
+
+
+def _title(given: Input) -> str:
+    """Return the name of an input that is not a text, for its title."""
+    is_file = given.source is None and given.file is not None
+    return Path(given.file or "").name if is_file else ""
 
 
 def _new_page_path(origin: Path, name: str) -> Path:

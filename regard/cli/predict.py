@@ -1,43 +1,45 @@
-"""`regard predict RUN [TEXT|FILE ...|-]`: the predictions of a trained model, line by line.
+"""`regard predict RUN [INPUT ...|-]`: the predictions of a trained model (regard.cli.inputs: what an INPUT is).
 
-    name of an existing file   its lines (for a run that reads images: the image; the lines of FILE.txt are file names)
-    - or nothing               lines of standard input, answered as they arrive
-    anything else              the text itself
-
-Prints one line for each input line, in order (several for boxes, events and tracks); with several outputs per line,
-tab-separated rows of input number, rank, score and text; with --json one object per input, in the form of the recipe.
-The output of an empty line is empty. A run that generates images prints the names of the files written.
+Prints one line for each input, in order (several for boxes, events and tracks). Where inputs are several files, the
+name of the file comes first. With several outputs per input, tab-separated rows of input number, rank, score and text;
+with --json one object per input, in the form of the recipe (regard.recipes.base.answers). The output of an empty line
+is empty. A run that generates images prints the names of the files written.
 """
 
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields
-from io import BufferedIOBase
-from itertools import chain
-from typing import Any, cast
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, Literal, cast
 
-from regard.cli.inputs import decode_argument, is_file, is_single_input, read_lines, read_stream_lines
+from regard.cli.inputs import expand_words, is_single_input, read_inputs
+from regard.cli.notices import print_notice
 from regard.cli.runs import DecodingOptions, load_trained, read_run_argument
 from regard.errors import DONE, UserError
 from regard.recipes.base.config import NoOptions, defaults_of_run
+from regard.recipes.base.inputs import Input
 from regard.recipes.base.run import Run
 from regard.recipes.registry import RECIPES, get_entry
 from regard.settings.declare import settings
 from regard.settings.help import page
-from regard.settings.options import parse, peek_option, wants_help
+from regard.settings.options import parse, wants_help
 from regard.settings.tree import collect_groups
+from regard.system.output_files import check_output
+from regard.system.writing import open_atomically
 
-USAGE = "regard predict RUN [TEXT|FILE ...|-] [options]"
+USAGE = "regard predict RUN [INPUT ...|-] [options]"
 ABOUT = (
-    "Predict the output for a text, for each line of one or more files, or for each line of standard input (with - or "
-    "nothing). Prints one line per input line; with --decode.n-best N (--n-best N for classes), N rows of input "
-    "number, rank, score and text, separated by tabs. Texts longer than the run's max_length are refused."
+    "Predict the output for each INPUT: a text; a file, which is an image, a sound ..., or a table as for training "
+    "(.tsv, .csv, .jsonl, .conll, COCO), whose targets are ignored, or has one input per line; a folder or a pattern; "
+    "or standard input, line by line (with - or nothing). Prints one line per input, after the name of the file where "
+    "inputs are several files; with --decode.n-best N (--n-best N for classes), N rows of input number, rank, score "
+    "and text, separated by tabs. docs/answers.md describes the objects of --json."
 )
 
-_MOST = 100_000
-_TOGETHER = 256
-"""Number of files in a batch, if each file is one input."""
+_MOST = 1_000_000
 
 
 @settings
@@ -45,7 +47,20 @@ class PredictOptions(DecodingOptions):
     """Options of the command."""
 
     json: bool = False
-    """Print one JSON object per input, with its number and the answer: boxes, events, tags, outputs with scores ..."""
+    """Print one JSON object per input: its number, its file or source, and the answer: boxes, events, tags, outputs."""
+    on_bad: Literal["error", "skip", "truncate"] = "error"
+    """Handling of inputs that cannot be used (too long, not UTF-8, damaged): error stops; skip gives an empty output in
+    their place and counts them; truncate also cuts texts that are too long."""
+
+
+@settings
+class PredictToFileOptions(PredictOptions):
+    """Options of the command."""
+
+    out: Path | None = None
+    """File to write in place of standard output; it appears when it is complete."""
+    force: bool = False
+    """Replace the file of --out if it exists."""
 
 
 def run(argv: list[str]) -> int:
@@ -56,22 +71,45 @@ def run(argv: list[str]) -> int:
         print(page(USAGE, ABOUT, [*collect_groups(PredictOptions()), *collect_groups(defaults)]))
         return DONE
     _check_energy(argv, record)
-    parsed = parse(
-        _with_beam(argv, defaults),
-        PredictOptions(),
-        defaults,
-        max_positionals=1 + _MOST,
-        expected="a run folder and a text or files",
-    )
+    # A run that generates images has options of its own for the files that it writes.
+    own = PredictOptions() if hasattr(defaults, "out") else PredictToFileOptions()
+    parsed = parse(argv, own, defaults, max_positionals=1 + _MOST, expected="a run folder and inputs")
+    words = parsed.positionals[1:] or ["-"]
+    if record is not None:
+        words = expand_words(words, get_entry(record.recipe).input_of(record.config))
+    out = parsed.own.out if isinstance(parsed.own, PredictToFileOptions) else None
+    if out is not None:
+        check_output(out)
+        if out.exists() and not cast("PredictToFileOptions", parsed.own).force:
+            raise UserError(f"{out} exists; it is replaced only with --force")
     form = "json" if parsed.own.json else "ranked" if getattr(parsed.config, "n_best", 1) > 1 else "lines"
-    blocks = _blocks(parsed.positionals[1:] or ["-"], record)
     trained = load_trained(folder, parsed.own, record)
-    first = 1
-    for inputs in blocks:
-        _answer(trained, inputs, parsed.config, first=first, form=form)
-        first += len(inputs)
-        sys.stdout.flush()
+    printer = _Printer(trained, parsed.config, form, parsed.own.on_bad, is_named=_are_named(words, trained))
+    with _open_output(out):
+        for inputs in read_inputs(words, trained, on_bad=parsed.own.on_bad):
+            printer.answer(inputs)
+            sys.stdout.flush()
+    if printer.skipped:
+        print_notice(f"skipped {printer.skipped} of {printer.count} inputs, whose outputs are empty")
     return DONE
+
+
+@contextmanager
+def _open_output(out: Path | None) -> Iterator[None]:
+    """Redirect standard output to a file, if one is given, which appears when it is complete."""
+    if out is None:
+        yield
+        return
+    with open_atomically(out) as file:
+        text = TextIOWrapper(file, encoding="utf-8", newline="\n")
+        with redirect_stdout(text):
+            yield
+        text.detach()  # flushed, and left open for the file to be flushed to disk
+
+
+def _are_named(words: Sequence[str], trained: Any) -> bool:
+    """Return True if outputs need the name of their file: inputs are files, and there may be several."""
+    return trained.input not in ("text", "vector") and not (len(words) == 1 and is_single_input(words[0], trained))
 
 
 def _check_energy(argv: Sequence[str], record: Run | None) -> None:
@@ -86,48 +124,61 @@ def _check_energy(argv: Sequence[str], record: Run | None) -> None:
         )
 
 
-def _answer(trained: Any, inputs: Sequence[str], options: Any, *, first: int, form: str) -> None:
-    """Answer a block of inputs and print the answers in a form: json, ranked (several outputs per input) or lines."""
-    recipe = trained.recipe
-    files = recipe.files(inputs, options, first)
-    for index, given in enumerate(trained.answer(inputs, options, first=first)):
-        answer = recipe.save(given, files[index]) if files else given
-        if form == "json":
-            print(json.dumps({"input": first + index} | recipe.json(answer), ensure_ascii=False))
-        elif form == "ranked":
-            for rank, (text, score) in enumerate(recipe.rank_texts(answer), start=1):
-                print(first + index, rank, f"{score:.4f}", " ".join(text.splitlines()), sep="\t")
-        else:
-            print("\n".join(recipe.lines(answer)))
+class _Printer:
+    """Answers blocks of inputs and prints the answers in a form: json, ranked (several outputs per input) or lines."""
 
+    def __init__(self, trained: Any, options: Any, form: str, on_bad: str, *, is_named: bool):
+        self.trained, self.options, self.form, self.on_bad, self.is_named = trained, options, form, on_bad, is_named
+        self.count, self.skipped = 0, 0
 
-def _with_beam(argv: list[str], options: Any) -> list[str]:
-    """Widen the beam to the number of outputs, unless a beam is given."""
-    beam, n_best = getattr(getattr(options, "decode", None), "beam", None), peek_option(argv, "decode.n_best")
-    if beam is None or n_best is None or not n_best.isdecimal() or peek_option(argv, "decode.beam"):
-        return argv
-    return [argv[0], "--decode.beam", str(max(beam, int(n_best))), *argv[1:]]
+    def answer(self, inputs: Sequence[Input]) -> None:
+        """Answer a block of inputs and print the answers."""
+        recipe, first = self.trained.recipe, self.count + 1
+        self.count += len(inputs)
+        if self.on_bad == "truncate":
+            inputs = [given if given.problem else self._shorten(given, first + i) for i, given in enumerate(inputs)]
+        values = [given.value for given in inputs]
+        files = recipe.files(values, self.options, first)
+        try:
+            if problem := next((given.problem for given in inputs if given.problem), ""):
+                raise UserError(problem)
+            answers = self.trained.answer(values, self.options, first=first)
+        except UserError:
+            if self.on_bad == "error":
+                raise
+            answers = [self._answer_one(given, number) for number, given in enumerate(inputs, start=first)]
+        for index, (given, answer) in enumerate(zip(inputs, answers, strict=True)):
+            found = recipe.save(answer, files[index]) if files and not isinstance(answer, UserError) else answer
+            self._print(first + index, given, found)
 
+    def _answer_one(self, given: Input, number: int) -> Any:
+        """Return the answer to an input, or the error."""
+        try:
+            if given.problem:
+                raise UserError(given.problem)
+            return self.trained.answer([given.value], self.options, first=number)[0]
+        except UserError as error:
+            self.skipped += 1
+            print_notice(f"skipped: {error}")
+            return error
 
-def _blocks(words: Sequence[str], record: Run | None) -> Iterator[list[str]]:
-    """Yield blocks of inputs, each with those that are available."""
-    if len(words) > 1 and not all(is_file(word) for word in words):
-        raise UserError(
-            f"{words[1]!r} is one argument too many: several inputs must be existing files; put a text of several "
-            "words in quotes"
-        )
-    if all(is_single_input(word, record) for word in words):
-        return (list(words[i : i + _TOGETHER]) for i in range(0, len(words), _TOGETHER))
-    return chain.from_iterable([[word]] if is_single_input(word, record) else _lines(word) for word in words)
+    def _shorten(self, given: Input, number: int) -> Input:
+        value = self.trained.recipe.shorten(given.value)
+        if len(value) < len(given.value.strip() if isinstance(given.value, str) else given.value):
+            print_notice(f"truncated: input {number}" + (f" ({given.file}, line {given.line})" if given.file else ""))
+        return given._replace(value=value)
 
-
-def _lines(word: str) -> Iterator[list[str]]:
-    if word == "-":
-        if sys.stdin is None:
-            raise UserError("standard input is closed: give a text or a file")
-        return read_stream_lines(cast("BufferedIOBase", sys.stdin.buffer), "standard input")
-    if is_file(word):
-        return read_lines(word)
-    if not word.strip():
-        raise UserError("the text is empty: there is nothing to predict")
-    return iter([[decode_argument(word)]])
+    def _print(self, number: int, given: Input, answer: Any) -> None:
+        recipe, is_bad = self.trained.recipe, isinstance(answer, UserError)
+        if self.form == "json":
+            found = {"error": str(answer)} if is_bad else recipe.json(answer)
+            print(json.dumps({"input": number} | given.describe() | dict(found), ensure_ascii=False))
+            return
+        name = given.file if self.is_named else None
+        if self.form == "ranked":
+            ranked = [("", 0.0)] if is_bad else recipe.rank_texts(answer)
+            for rank, (text, score) in enumerate(ranked, start=1):
+                print(name or number, rank, f"{score:.4f}", " ".join(text.splitlines()), sep="\t")
+            return
+        lines = [] if is_bad else recipe.lines(answer)
+        print("\n".join(lines if name is None else [f"{name}\t{line}" for line in lines] or [name]))

@@ -33,7 +33,9 @@ class DecodeConfig:
 
     def __post_init__(self) -> None:
         if self.n_best > self.beam:
-            raise ValueError(f"n_best must be at most beam ({self.beam}), got {self.n_best}")
+            raise ValueError(
+                f"n_best must be at most beam ({self.beam}), got {self.n_best}; a wider beam may change the best output"
+            )
 
     def limit(self, source_length: int) -> int:
         """Return the maximum output length: min(max_length, max_ratio * source_length + max_extra), at least 1."""

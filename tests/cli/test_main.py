@@ -63,7 +63,7 @@ BAD = {
     "evaluate {run} --data.tset x.tsv": "did you mean --data.test?",
     "evaluate {run} --data.test a.tsv --data.test-target b c": "one file for each file in test \\(1\\), got 2",
     "predict {run} text --energy": "the recipe translate has no energy: its model .* is for runs of rebuild",
-    "predict {run} a b": "'b' is one argument too many: several inputs must be existing files; .* in quotes",
+    "predict {run} a b": "a: no such file; several inputs must be files or folders, .* in quotes",
     "predict {run}/run.json text": "run.json is a file, expected a run folder",
     "predict {run} stop --decode.beam 0": "--decode.beam must be from 1 to 1,000, got 0",
     "predict {run} stop --device warp": "device must be auto, cpu, .* got 'warp'",
@@ -199,10 +199,11 @@ def test_n_best_outputs_are_rows_of_input_rank_score_text(
 ) -> None:
     file = tmp_path / "lines.txt"
     file.write_text("stop\nlive\n", encoding="utf-8")
-    assert main(["predict", str(run), str(file), "--decode.n-best", "3"]) == 0
+    beam = ["--decode.beam", "3"]
+    assert main(["predict", str(run), str(file), "--decode.n-best", "3", *beam]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert [row[:2] for row in rows] == [[str(i), str(rank)] for i in (1, 2) for rank in (1, 2, 3)]
-    assert main(["predict", str(run), str(file), "--decode.n-best=3", "--json"]) == 0
+    assert main(["predict", str(run), str(file), "--decode.n-best=3", "--json", *beam]) == 0
     objects = [output for line in capsys.readouterr().out.splitlines() for output in json.loads(line)["outputs"]]
     assert [f"{entry['score']:.4f}" for entry in objects] == [row[2] for row in rows]
     assert [entry["text"] for entry in objects] == [row[3] for row in rows]
@@ -265,7 +266,7 @@ def test_look_takes_texts_files_and_test_inputs_together(
     lines.write_text("\n".join(["", *["stop"] * 25]), encoding="utf-8")
     assert main(["look", str(run), "live", str(lines), "--test", "1", "0", "--out", str(out)]) == 0
     printed = capsys.readouterr()
-    assert f"{lines}: only the first 20 lines are shown" in printed.err
+    assert f"{lines}: only the first 20 inputs are shown" in printed.err
     content, _ = page_of(out)
     titles = [scene["title"] for scene in content["captures"][0]["samples"]]
     assert titles == printed.out.splitlines()[:-1]

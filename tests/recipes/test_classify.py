@@ -165,7 +165,8 @@ def test_images_learn_and_answer(pictures, capsys):
     assert capsys.readouterr().out == "standing\n"
     lying = str(pictures / "test" / "lying" / "0.png")
     assert main(["predict", str(pictures / "run"), standing, lying]) == 0
-    assert capsys.readouterr().out.splitlines() == load(pictures / "run").predict([standing, lying])
+    labels = load(pictures / "run").predict([standing, lying])
+    assert capsys.readouterr().out.splitlines() == [f"{standing}\t{labels[0]}", f"{lying}\t{labels[1]}"]
     exif = Image.Exif()
     exif[0x0112] = 6
     with Image.open(standing) as image:

@@ -40,7 +40,7 @@ def test_predict_answers_in_order_independently_of_other_inputs(trained_run: Tra
 
 
 def test_predict_gives_n_best_with_falling_scores(trained_run: TrainedRun) -> None:
-    (predictions,) = trained_run.predict(["ada bob sees cleo"], n_best=4, length_penalty=0.5)
+    (predictions,) = trained_run.predict(["ada bob sees cleo"], n_best=4, beam=4, length_penalty=0.5)
     assert [type(prediction) for prediction in predictions] == [Ranked] * 4
     scores = [prediction.score for prediction in predictions]
     assert scores == sorted(scores, reverse=True)

@@ -61,6 +61,8 @@ class Columns(NamedTuple):
     """Whether the first row of TSV and CSV is a header."""
     has_options: bool = False
     """True if the options --data.NAME-column choose the columns."""
+    is_open: bool = False
+    """True if rows may have other columns as well, as many as the first row, also without a header."""
     is_numeric: bool = False
     """True if the columns after the first hold numbers. A comma in one is the decimal point if semicolons separate the
     cells, or if there are several such columns."""
@@ -130,7 +132,7 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
     by_name = _find_names(header, chosen, names)
     is_header = columns.header == "yes" or (columns.header == "auto" and (is_named or None not in by_name))
     is_default = not is_header and all(column is None for column in chosen)
-    width = len(names) if is_default or not header else len(header)
+    width = len(names) if (is_default and not columns.is_open) or not header else len(header)
     indices: list[int | None] = [
         _index(first, column, header, width) if column is not None else by_name[i] if is_header else None
         for i, column in enumerate(chosen)
@@ -139,7 +141,7 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
         missing, shown = names[indices.index(None)], ", ".join(map(repr, header))
         raise UserError(f"{first}: no column {missing!r} in the header {shown}; {columns.hint}.")
     selected = _fill(indices, width)
-    if columns.header == "auto" and not is_header and len(header) > max(selected):
+    if columns.header == "auto" and not is_header and not columns.is_open and len(header) > max(selected):
         _check_data(first, [header[index] for index in selected], columns)
     hint = columns.hint if is_default else ""
     is_decimal_comma = columns.is_numeric and (separator == ";" or len(names) > 2)

@@ -124,6 +124,32 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
     return TaggedSentences(tuple(tokens), tuple(tags), tuple(lines), str(path), bad_rows.skipped)
 
 
+def read_words(path: Path, config: TaggedConfig) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the sentences of a file, with or without tags: the number of the first line, and the words.
+
+    Raises: UserError naming the line.
+    """
+    if _is_json(path, config):
+        field = str(config.token_column or "tokens")
+        for number, line in enumerate(read_lines(path), start=1):
+            if line.strip():
+                yield number, _parse_words(line, field, f"{path}, line {number}")
+        return
+    groups = _read_groups(path, config)
+    if any(len(row.cells) > 1 or row.problem for group in groups for row in group):
+        for number, parse in _read_sentences(path, config):
+            try:
+                words, _ = parse()
+            except BadRow as bad:
+                raise UserError(f"{path}, line {number}: {bad.detail}.") from None
+            if words[0] != _DOCUMENT:
+                yield number, words
+        return
+    for group in groups:  # a word in each line
+        if group[0].cells[0] != _DOCUMENT:
+            yield group[0].number, tuple(row.cells[0] for row in group)
+
+
 def encode_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """Encode a sentence word by word. Returns the token ids, and the position of the first token of each word."""
     ids: list[int] = []
@@ -155,13 +181,12 @@ class TaggedBatches(LabeledBatches):
 
 def _read_sentences(path: Path, config: TaggedConfig) -> Iterator[_Sentence]:
     """Yield the number of the first line of each sentence, and the function that parses it."""
-    name, format = plain_name(path), config.format
-    if format == "jsonl" or (format == "auto" and name.endswith((".jsonl", ".ndjson"))):
+    if _is_json(path, config):
         fields = str(config.token_column or "tokens"), str(config.tag_column or "tags")
         for number, line in enumerate(read_lines(path), start=1):
             yield number, partial(_parse_object, line, fields)
         return
-    groups = _read_csv(path) if format == "csv" or (format == "auto" and name.endswith(".csv")) else _read_columns(path)
+    groups = _read_groups(path, config)
     table = _find_columns(groups, path, config)
     rows = groups[0] if groups else []
     if table.has_header and rows:
@@ -175,6 +200,27 @@ def _read_sentences(path: Path, config: TaggedConfig) -> Iterator[_Sentence]:
     for group in groups:
         if group:
             yield group[0].number, partial(parse, group, table, path)
+
+
+def _is_json(path: Path, config: TaggedConfig) -> bool:
+    is_named = plain_name(path).endswith((".jsonl", ".ndjson"))
+    return config.format == "jsonl" or (config.format == "auto" and is_named)
+
+
+def _read_groups(path: Path, config: TaggedConfig) -> list[list[_Row]]:
+    """Return the rows of a CSV, or the lines of columns, grouped at blank ones."""
+    is_csv = config.format == "csv" or (config.format == "auto" and plain_name(path).endswith(".csv"))
+    return _read_csv(path) if is_csv else _read_columns(path)
+
+
+def _parse_words(line: bytes, field: str, where: str) -> tuple[str, ...]:
+    try:
+        words = _string_tuple(parse_json_object(decode_line(line)).get(field))
+    except BadRow as bad:
+        raise UserError(f"{where}: {bad.detail}.") from None
+    if words is None:
+        raise UserError(f"{where}: expected {field}, a list of strings, got {line[:60]!r}.")
+    return words
 
 
 def _read_columns(path: Path) -> list[list[_Row]]:

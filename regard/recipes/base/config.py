@@ -13,6 +13,9 @@ from regard.settings.ranges import Count, Fraction, Range
 
 Options = TypeVar("Options")
 
+_READING = ("format", "source_column", "target_column", "text_column", "label_column", "header")
+"""Settings of data that say how a file is read."""
+
 
 def limit_input_length(max_length: int, model: ModelConfig) -> int:
     """Return max_length, limited to the number of learned positions minus one for EOS."""
@@ -23,18 +26,24 @@ def limit_input_length(max_length: int, model: ModelConfig) -> int:
 def defaults_of_run(kind: type[Options], config: Any) -> Options:
     """Return the options of a command with the run's own values as defaults.
 
-    These are the fields that have the name and the type of a field of the run's settings: decode, threshold.
+    These are the fields that have the name and the type of a field of the run's settings: decode, threshold; and of
+    `data`, which names other files, those that say how a file is read: format and columns.
     """
     options: Any = kind()
     names = [item.name for item in dataclasses.fields(options)]
     shared = [name for name in names if type(getattr(config, name, None)) is type(getattr(options, name))]
-    return dataclasses.replace(options, **{name: getattr(config, name, None) for name in shared})
+    values = {name: getattr(config, name, None) for name in shared}
+    if isinstance(other := getattr(options, "data", None), OtherData):
+        own = {name: getattr(config.data, name) for name in _READING if hasattr(config.data, name)}
+        kept = {item.name for item in dataclasses.fields(other)} & own.keys()
+        values["data"] = dataclasses.replace(other, **{name: own[name] for name in kept})
+    return dataclasses.replace(options, **values)
 
 
 def set_options(options: Options, values: dict[str, Any]) -> Options:
     """Return options with the values of these fields, which may also be fields of the dataclasses in them.
 
-    With n_best alone, the beam is widened to it. Raises TypeError for a name that is no option.
+    Raises: TypeError for a name that is no option.
     """
     given: Any = options
     inner = {
@@ -52,8 +61,6 @@ def set_options(options: Options, values: dict[str, Any]) -> Options:
     for name, value in values.items():
         if value is not None:
             changes.setdefault(names[name], {})[name] = value
-    if "n_best" in values and "beam" in inner and values.get("beam") is None:
-        changes[inner["beam"]] |= {"beam": max(getattr(given, inner["beam"]).beam, values["n_best"] or 1)}
     own = changes.pop("", {})
     parts = {name: dataclasses.replace(getattr(given, name), **fields) for name, fields in changes.items()}
     return dataclasses.replace(given, **own, **parts)

@@ -14,6 +14,7 @@ from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.look.sample import Axis, DetectedBox
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.answers import BoxesAnswer
 from regard.recipes.base.config import DetectionOptions
 from regard.recipes.base.likelihood import set_log_prob
 from regard.recipes.base.recipe import ConfigT, Examples, Prepared, Recipe, describe_skipped, plan_by_count
@@ -204,7 +205,7 @@ class DetectionRecipe(Recipe[ConfigT]):
             for box in answer.boxes
         ]
 
-    def json(self, answer: Detected) -> dict[str, Any]:
+    def json(self, answer: Detected) -> BoxesAnswer:
         """Return the boxes."""
         return {"boxes": [box._asdict() for box in answer.boxes]}
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -22,11 +22,13 @@ from regard.data.images.dataset import (
     read_training_images,
     to_image_array,
 )
-from regard.data.images.files import decode_image, prepare_image
+from regard.data.images.files import decode_image, prepare_image, resolve_path
+from regard.data.text.sources import read_sources
 from regard.errors import UserError
 from regard.look.sample import Axis, Image
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.config import OtherImages
+from regard.recipes.base.inputs import Input
 from regard.recipes.base.recipe import Examples, File, Prepared
 from regard.system.files import read_json
 
@@ -74,6 +76,15 @@ def prepare_pixels(inputs: Sequence[Any], first: int, data: ImagesConfig, shape:
             pixels = given.copy()  # torch does not accept read-only arrays
         prepared.add(owner, pixels)
     return prepared
+
+
+def list_images(path: Path, data: ImagesConfig) -> Iterator[Input]:
+    """Yield the image files of a list, with or without labels. Raises UserError naming the file and the line."""
+    for line, name in read_sources(path, "file", column=data.file_column, header=data.header):
+        file = resolve_path(path.parent, name.strip())
+        if not file.is_file():
+            raise UserError(f"{path}, line {line}: {file}: no such file")
+        yield Input(str(file), str(file))
 
 
 def to_color_image(given: Any, where: str) -> PillowImage:

@@ -16,8 +16,8 @@ training, the run folder and the report: regard.recipes.training.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -29,7 +29,9 @@ from regard.look.sample import Sample
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.config import defaults_of_run
 from regard.recipes.base.entry import Entry
+from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.run import Run
+from regard.system.compression import plain_name
 from regard.system.fingerprints import record_digests
 from regard.trace import Trace
 from regard.train.protocols import TrainingBatches
@@ -120,6 +122,10 @@ class Recipe(ABC, Generic[ConfigT]):
     """Direction of the metric."""
     monitored: tuple[str, ...] = ()
     """Entries of `score` that are computed for the validation data; all numbers if empty."""
+    tables: tuple[str, ...] = TABLES
+    """Suffixes of files whose rows are inputs (`read_inputs`), besides files of lines."""
+    files_of_folder: tuple[str, ...] = ()
+    """Suffixes of the files of a folder that are inputs; empty if no folder is an input."""
     decodes: bool = False
     """True if answers are decoded token by token, by an engine (regard.engines)."""
 
@@ -241,6 +247,31 @@ class Recipe(ABC, Generic[ConfigT]):
 
     # Answers
 
+    def is_table(self, path: Path) -> bool:
+        """Return True if `read_inputs` reads this file; others are one input or have one in each line."""
+        return plain_name(path).endswith(self.tables)
+
+    def read_inputs(self, path: Path) -> Iterable[Input]:
+        """Return the inputs of a file of data, read as for `evaluate` with the columns of the run.
+
+        Raises: UserError naming the file and the line.
+        """
+        other = defaults_of_run(self.entry.evaluation, self.config).data
+        examples = self.load("test", replace(other, test=(str(path),)))
+        for i in range(len(examples)):
+            value = examples.input(i)
+            if isinstance(value, str) or examples.name is None:
+                yield Input(value, str(path), i + 1)
+            else:
+                yield Input(value, examples.name(i))
+
+    def shorten(self, value: Any) -> Any:
+        """Return an input cut to the maximum length of the model; the input itself if it is not too long.
+
+        Raises: UserError if no input of the recipe is too long.
+        """
+        raise UserError(f"the recipe {self.run.recipe} has no maximum length of an input to truncate to")
+
     @abstractmethod
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
         """Return inputs as rows: texts, files (`File`) or arrays.
@@ -287,8 +318,8 @@ class Recipe(ABC, Generic[ConfigT]):
         return [" ".join(text.splitlines()) if "\n" in text or "\r" in text else text]
 
     @abstractmethod
-    def json(self, answer: Any) -> dict[str, Any]:
-        """Return an answer as JSON."""
+    def json(self, answer: Any) -> Mapping[str, object]:
+        """Return an answer as JSON, in a form of regard.recipes.base.answers."""
 
     def title(self, answer: Any) -> str:
         """Return an answer for tables, by default in one line."""

@@ -7,7 +7,7 @@ run.predict(["3 maart 2019"])       ["2019-03-03"]
 import dataclasses
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import EncodedPairs, TokenBatches, pad
 from regard.data.config import OnBad
+from regard.data.text.sources import read_sources
 from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, UNK
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
@@ -24,8 +25,10 @@ from regard.models.build import build
 from regard.models.cores.config import max_length_of
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.answers import Output, OutputsAnswer
 from regard.recipes.base.config import PairsEvaluation, PairsPrediction, defaults_of_run
 from regard.recipes.base.entry import Entry
+from regard.recipes.base.inputs import Input
 from regard.recipes.base.recipe import ConfigT, Examples, Prepared, Ranked, Recipe, join_items
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of, loss_per_token
@@ -141,6 +144,26 @@ class TextToTextRecipe(Recipe[ConfigT]):
             "samples": [dict(zip(("source", "output", "reference"), row, strict=True)) for row in rows[:_SAMPLES]],
         }
 
+    def read_inputs(self, path: Path) -> Iterator[Input]:
+        """Yield the source texts of a file, with or without targets."""
+        data: Any = self.settings.data
+        column, header = getattr(data, "source_column", None), cast("Any", getattr(data, "header", "auto"))
+        sources = read_sources(path, "source", column=column, header=header)
+        return (Input(text, str(path), line) for line, text in sources)
+
+    def shorten(self, value: str) -> str:
+        """Return the longest beginning of a text that is not too long."""
+        text, limit = value.strip()[: self.input_limit * _CHARACTERS_PER_TOKEN], self.input_limit
+        if len(self.codec.source.encode(text)) <= limit:
+            return text
+        # The number of tokens nearly always grows with the length; where it does not, the text is a little shorter.
+        fits, too_long = 0, len(text)
+        while too_long - fits > 1:
+            middle = (fits + too_long) // 2
+            is_short = len(self.codec.source.encode(text[:middle])) <= limit
+            fits, too_long = (middle, too_long) if is_short else (fits, middle)
+        return text[:fits]
+
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
         """Return the ids of each text. An empty text has no row; tokens unknown to the tokenizer are read as <unk>.
 
@@ -179,24 +202,24 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def join(
         self, prepared: Prepared, answers: Sequence[list[Hypothesis]], options: PairsPrediction
-    ) -> list[list[Ranked]]:
+    ) -> list[list[Output]]:
         """Return output texts with their scores, log p / length^alpha; the empty text for an empty one."""
-        results = [[Ranked("", 0.0)] for _ in range(prepared.count)]
+        results = [[Output("", 0.0, 0.0, finished=True)] for _ in range(prepared.count)]
         for owner, hypotheses in zip(prepared.owner, answers, strict=True):
-            results[owner] = [Ranked(self.codec.target.decode(h.tokens), h.score) for h in hypotheses]
+            results[owner] = [Output.of(h, self.codec.target.decode(h.tokens)) for h in hypotheses]
         return results
 
-    def values(self, answers: list[list[Ranked]]) -> list[str]:
+    def values(self, answers: list[list[Output]]) -> list[str]:
         """Return the best output of each text."""
         return [best.text for best, *_ in answers]
 
-    def rank_texts(self, answer: list[Ranked]) -> list[Ranked]:
+    def rank_texts(self, answer: list[Output]) -> list[Ranked]:
         """Return the outputs of a text."""
-        return answer
+        return [Ranked(output.text, output.score) for output in answer]
 
-    def json(self, answer: list[Ranked]) -> dict[str, Any]:
+    def json(self, answer: list[Output]) -> OutputsAnswer:
         """Return the outputs with their scores, best first."""
-        return {"outputs": [output._asdict() for output in answer]}
+        return {"outputs": [output.to_json() for output in answer]}
 
     def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Any) -> Sample:
         """Return the tokens of the text; those of the output are recorded by the search."""

@@ -19,6 +19,7 @@ from regard.data.annotated import AnnotatedDataset
 from regard.data.embedded.shapes import make_shapes
 from regard.data.images.box_batches import BoxBatches, resize_and_pad
 from regard.data.images.boxes import read_boxes
+from regard.data.images.files import ENDINGS
 from regard.data.text.labels import Labels
 from regard.look.sample import Image as Picture
 from regard.look.sample import Sample
@@ -27,6 +28,7 @@ from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.detection import ROWS, Detected, DetectionRecipe, query_axis
+from regard.recipes.base.inputs import TABLES
 from regard.recipes.base.pictures import patch_axis, to_color_image
 from regard.recipes.base.recipe import Examples, Prepared
 from regard.recipes.base.scoring import device_of
@@ -54,6 +56,8 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
     monitored = ("ap", "ap50")
     noun = "images"
     box = Box
+    tables = (*TABLES, ".json")
+    files_of_folder = ENDINGS
     digits = 1
 
     def generate(self, split: str) -> Images:

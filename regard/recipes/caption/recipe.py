@@ -30,6 +30,7 @@ from regard.data.images.captions import (
     read_training_captions,
     stack_images,
 )
+from regard.data.images.files import ENDINGS
 from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, Tokenizer
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
@@ -39,7 +40,9 @@ from regard.models.cores.config import max_length_of
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.answers import Output, OutputsAnswer
 from regard.recipes.base.config import PairsPrediction, defaults_of_run
+from regard.recipes.base.inputs import TABLES
 from regard.recipes.base.pictures import patch_axis, to_color_image
 from regard.recipes.base.recipe import Examples, Prepared, Ranked, Recipe, describe_skipped, plan_by_count
 from regard.recipes.base.scoring import device_of
@@ -58,6 +61,8 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     metric = Bleu.name
     monitored = (Bleu.name, "nll", "perplexity")
     decodes = True
+    tables = (*TABLES, ".json")
+    files_of_folder = ENDINGS
     tokenizer: Tokenizer
 
     def read(self, split: str, other: Any = None) -> Examples[DescribedImages]:
@@ -183,21 +188,21 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
 
     def join(
         self, prepared: Prepared, answers: Sequence[list[Hypothesis]], options: PairsPrediction
-    ) -> list[list[Ranked]]:
+    ) -> list[list[Output]]:
         """Return captions with their scores, log p / length^alpha."""
-        return [[Ranked(self.tokenizer.decode(h.tokens), h.score) for h in hypotheses] for hypotheses in answers]
+        return [[Output.of(h, self.tokenizer.decode(h.tokens)) for h in hypotheses] for hypotheses in answers]
 
-    def values(self, answers: list[list[Ranked]]) -> list[str]:
+    def values(self, answers: list[list[Output]]) -> list[str]:
         """Return the best caption of each image."""
         return [best.text for best, *_ in answers]
 
-    def rank_texts(self, answer: list[Ranked]) -> list[Ranked]:
+    def rank_texts(self, answer: list[Output]) -> list[Ranked]:
         """Return the captions of an image."""
-        return answer
+        return [Ranked(output.text, output.score) for output in answer]
 
-    def json(self, answer: list[Ranked]) -> dict[str, Any]:
+    def json(self, answer: list[Output]) -> OutputsAnswer:
         """Return the captions with their scores, best first."""
-        return {"outputs": [output._asdict() for output in answer]}
+        return {"outputs": [output.to_json() for output in answer]}
 
     def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Any) -> Sample:
         """Return the model's input image; the tokens of the caption are recorded by the search."""

@@ -40,6 +40,7 @@ from regard.models.build import build
 from regard.models.cores.config import max_length_of
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.answers import ImagesAnswer
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.pictures import to_picture
 from regard.recipes.base.recipe import Examples, Prepared, Recipe, plan_by_count
@@ -274,7 +275,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         """Return the path of the first image."""
         return [answer[0].image]
 
-    def json(self, answer: list[Drawing]) -> dict[str, Any]:
+    def json(self, answer: list[Drawing]) -> ImagesAnswer:
         """Return the paths of the images, once they are saved, and their scores."""
         return {"images": [{"file": drawing.image, "score": drawing.score} for drawing in answer]}
 

@@ -34,6 +34,7 @@ from regard.models.build import build_detector
 from regard.models.model import Model
 from regard.models.readers.sound import FrameReader
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.answers import EventsAnswer
 from regard.recipes.base.likelihood import set_log_prob
 from regard.recipes.base.recipe import Examples, File, Prepared, Recipe, describe_skipped, plan_by_count
 from regard.recipes.base.scoring import device_of
@@ -76,6 +77,21 @@ class EventsRecipe(Recipe[EventsRunConfig]):
 
     metric = "f1"
     monitored = ("f1",)
+    tables = (".csv", ".tsv", ".jsonl")
+    files_of_folder = (
+        ".wav",
+        ".flac",
+        ".ogg",
+        ".oga",
+        ".opus",
+        ".mp3",
+        ".aif",
+        ".aiff",
+        ".au",
+        ".caf",
+        ".w64",
+        ".rf64",
+    )
     labels: Labels
 
     def read(self, split: str, other: Any = None) -> Examples[SoundDataset]:
@@ -262,7 +278,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         """Return label, score, onset and duration in seconds of each event, separated by tabs."""
         return [f"{event.label}\t{score:.3f}\t{event.onset:.3f}\t{event.duration:.3f}" for event, score in answer]
 
-    def json(self, answer: list[tuple[SoundEvent, float]]) -> dict[str, Any]:
+    def json(self, answer: list[tuple[SoundEvent, float]]) -> EventsAnswer:
         """Return the events."""
         return {
             "events": [

@@ -7,7 +7,7 @@ Targets: regard.recipes.targets.base.
 Source: lectures, E.6 (image to vector); dosovitskiy2021.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,27 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.images.dataset import ImageDataset, image_shape
+from regard.data.images.files import ENDINGS
 from regard.look.sample import Sample
 from regard.models.build import build_classifier
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.image_batches import ImageBatch, ImageBatches
-from regard.recipes.base.pictures import ImageSplits, patch_axis, prepare_pixels, read_shape, save_shape, to_picture
+from regard.recipes.base.inputs import TABLES, Input
+from regard.recipes.base.pictures import (
+    ImageSplits,
+    list_images,
+    patch_axis,
+    prepare_pixels,
+    read_shape,
+    save_shape,
+    to_picture,
+)
 from regard.recipes.base.recipe import Examples, Prepared, plan_by_count
 from regard.recipes.images.config import ImagesRunConfig
 from regard.recipes.targets.recipe import TargetRecipe
+from regard.system.compression import plain_name
 
 _BATCH = 256
 
@@ -37,6 +48,8 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
 
     shape: tuple[int, int, int]
     nouns = ("class", "image")
+    tables = (*TABLES, "ubyte")
+    files_of_folder = ENDINGS
 
     def read(self, split: str, other: Any = None) -> Examples[ImageDataset]:
         """Return the images of a split, or of a folder, a list or an IDX file."""
@@ -80,6 +93,11 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
         """Return batches of all images, in order."""
         batches = ImageBatches(examples.data.pixels, examples.targets, size=_BATCH, seed=0)
         return (batches.collate(0, rows) for rows in plan_by_count(examples.targets, _BATCH))
+
+    def read_inputs(self, path: Path) -> Iterable[Input]:
+        """Return the images of a list, with or without labels, or of an IDX file."""
+        is_list = plain_name(path).endswith(TABLES)
+        return list_images(path, self.config.data) if is_list else super().read_inputs(path)
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
         """Return the pixels of each image."""

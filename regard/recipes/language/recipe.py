@@ -33,6 +33,7 @@ from regard.models.build import build_language_model
 from regard.models.cores.config import RecurrentConfig
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.answers import ContinuationAnswer
 from regard.recipes.base.recipe import Examples, Prepared, Ranked, Recipe
 from regard.recipes.base.scoring import device_of
 from regard.recipes.language.config import LanguagePrediction, LanguageRunConfig, check_sampling
@@ -181,9 +182,9 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         """Return the continuation."""
         return [answer]
 
-    def json(self, answer: Ranked) -> dict[str, Any]:
+    def json(self, answer: Ranked) -> ContinuationAnswer:
         """Return the continuation and its score."""
-        return answer._asdict()
+        return {"text": answer.text, "score": answer.score}
 
     def follow(
         self, inference: ActiveModel, rows: Sequence[Any], options: Any, trace: Trace | None = None

@@ -22,6 +22,7 @@ from regard.data.points.batches import CloudBatches, pad_clouds, to_boxes
 from regard.data.points.clouds import CloudScale, middle_of, read_clouds, thin_cloud
 from regard.data.points.files import check_points, parse_cloud
 from regard.data.text.labels import Labels
+from regard.data.text.tables import read_rows
 from regard.errors import UserError
 from regard.look.sample import Axis, Image, Sample
 from regard.models.build import build_detector
@@ -34,6 +35,7 @@ from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.detection import Detections, average_precision_of_clouds
 from regard.recipes.points.config import OtherClouds, PointsRunConfig
 from regard.recipes.points.top_view import draw_top_view, place_on_top_view
+from regard.system.compression import plain_name
 
 Clouds = AnnotatedDataset[NDArray[np.float64]]
 _PATCH = 0.02
@@ -67,8 +69,16 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     monitored = ("ap25", "ap50")
     noun = "clouds"
     box = SpaceBox
+    files_of_folder = (".npz", ".csv", ".ply", ".pcd")
     digits = 3
     scale: CloudScale
+
+    def is_table(self, path: Path) -> bool:
+        """Return True for a table of files with boxes; False for a cloud, which may be a table of points."""
+        if not plain_name(path).endswith((".csv", ".tsv", ".tab")):
+            return super().is_table(path)
+        _, first = next(read_rows(path)[1], (1, []))
+        return "file" in [name.strip().lower() for name in first]
 
     def generate(self, split: str) -> Clouds:
         """Return synthetic rooms."""

@@ -7,7 +7,7 @@
 Source: lectures, E.8 (autoencoders); PCA as the best linear code: baldi1989.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.data.config import VectorsConfig
+from regard.data.config import ImagesConfig, VectorsConfig
 from regard.data.images.dataset import image_shape
+from regard.data.images.files import ENDINGS
 from regard.data.vectors import VectorDataset
 from regard.errors import UserError
 from regard.look.figures.manifold import FINE, STEPS, Manifold, plane, plot_manifold
@@ -27,12 +28,15 @@ from regard.models.autoencoders.autoencoder import Autoencoder
 from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
 from regard.models.build import build_autoencoder
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.answers import CodeAnswer
 from regard.recipes.base.image_batches import ImageBatches
-from regard.recipes.base.pictures import ImageSplits, prepare_pixels, read_shape, save_shape
+from regard.recipes.base.inputs import TABLES, Input
+from regard.recipes.base.pictures import ImageSplits, list_images, prepare_pixels, read_shape, save_shape
 from regard.recipes.base.recipe import Examples, Prepared, Recipe, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.rebuild.config import RebuildRunConfig
 from regard.recipes.rebuild.vectors import VectorBatches, VectorSplits, prepare_vectors, read_size, save_size
+from regard.system.compression import plain_name
 from regard.trace import Trace
 
 _BATCH = 512
@@ -70,6 +74,8 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     metric = "mse"
     higher_is_better = False
     plots_answers = True
+    tables = (*TABLES, "ubyte", ".npy", ".npz")
+    files_of_folder = ENDINGS
     shape: tuple[int, ...]
 
     def read(self, split: str, other: Any = None) -> Examples[Any]:
@@ -142,6 +148,13 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             signature += f" of {self.config.model.codebook_size} codes"
         return {"signature": signature}
 
+    def read_inputs(self, path: Path) -> Iterable[Input]:
+        """Return the images of a list or an IDX file, or the vectors of a file."""
+        data = self.config.data
+        if isinstance(data, ImagesConfig) and plain_name(path).endswith(TABLES):
+            return list_images(path, data)
+        return super().read_inputs(path)
+
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
         """Return the pixels of each image, or each vector."""
         if not isinstance(self.config.data, VectorsConfig):
@@ -178,10 +191,12 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         code, is_quantized = answer.code.flatten(), not answer.code.is_floating_point()
         return [" ".join(str(number) if is_quantized else f"{number:.4g}" for number in code.tolist())]
 
-    def json(self, answer: Code) -> dict[str, Any]:
+    def json(self, answer: Code) -> CodeAnswer:
         """Return the code and the error; and the energy, if it was asked for."""
-        energy = {} if answer.energy is None else {"energy": answer.energy}
-        return {"code": answer.code.tolist(), "error": answer.error} | energy
+        found: CodeAnswer = {"code": answer.code.tolist(), "error": answer.error}
+        if answer.energy is not None:
+            found["energy"] = answer.energy
+        return found
 
     def plot_answer(self, inference: ActiveModel, row: Values, out: Path, *, overwrite: bool) -> None:
         """Plot an image beside its reconstruction, or mark a vector of two numbers in the picture of the manifold.

@@ -21,12 +21,14 @@ from regard.data.config import FeatureKinds
 from regard.data.embedded.reviews import make_reviews
 from regard.data.text.labels import LabeledBatches, read_labeled
 from regard.data.text.pairs import Pairs
+from regard.data.text.sources import read_sources
 from regard.data.tokenizer import UNK, Tokenizer
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
 from regard.models.build import build_classifier, build_token_reader
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.inputs import Input
 from regard.recipes.base.recipe import Examples, Prepared, join_items, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
@@ -157,6 +159,12 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         budget, extend = max(_BATCH_TOKENS, int(texts.lengths.max(initial=1))), self._compute_ratios(examples)
         batches = LabeledBatches(texts, examples.targets, batch_tokens=budget, seed=0, extend=extend)
         return (batches.collate(0, rows) for rows in batches.plan(0))
+
+    def read_inputs(self, path: Path) -> Iterator[Input]:
+        """Yield the texts of a file, with or without labels."""
+        data = self.config.data
+        texts = read_sources(path, "text", column=data.text_column, header=data.header)
+        return (Input(text, str(path), line) for line, text in texts)
 
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
         """Return the ids of each text, and its log-count ratios. An empty text is read as one unknown token."""

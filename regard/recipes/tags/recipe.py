@@ -8,10 +8,10 @@ Source: lectures, E.1 (sequence to sequence of the same length).
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,16 +21,18 @@ from regard.data.batches import pad
 from regard.data.embedded.tags import make_sentences
 from regard.data.held_out import hold_out
 from regard.data.text.labels import Labels
-from regard.data.text.tagged import TaggedBatches, TaggedSentences, encode_words, read_tagged, split_words
+from regard.data.text.tagged import TaggedBatches, TaggedSentences, encode_words, read_tagged, read_words, split_words
 from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
 from regard.models.build import build_tagger
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.answers import Entity, TagsAnswer
+from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.recipe import Examples, Prepared, Recipe, describe_skipped, join_items, plan_by_length
 from regard.recipes.base.scoring import device_of
-from regard.recipes.metrics.tags import has_entities, tag_scores
+from regard.recipes.metrics.tags import get_entities, has_entities, tag_scores
 from regard.recipes.tags.config import TagsRunConfig
 from regard.trace import Trace
 
@@ -39,11 +41,20 @@ _BATCH_TOKENS = 4096
 _NO_TAG = -1
 
 
+class Tagged(NamedTuple):
+    """Tokens of a sentence and their predicted tags."""
+
+    tokens: Sequence[str]
+    tags: list[str]
+
+
 class TagsRecipe(Recipe[TagsRunConfig]):
     """Recipe of token tagging."""
 
     tokenizer: Tokenizer
     labels: Labels
+
+    tables = (*TABLES, ".conll", ".conllu", ".bio", ".iob", ".iob2")
 
     def read(self, split: str, other: Any = None) -> Examples[TaggedSentences]:
         """Return the sentences of a split, or of a file."""
@@ -160,6 +171,18 @@ class TagsRecipe(Recipe[TagsRunConfig]):
                 predicted[i] = [self.labels.names[number] for number in log_p[row][has_tag[row]].argmax(-1).tolist()]
         return predicted, log_probs
 
+    def read_inputs(self, path: Path) -> Iterator[Input]:
+        """Yield the sentences of a file of tokens, with or without tags."""
+        for line, tokens in read_words(path, self.config.data):
+            yield Input(list(tokens), str(path), line)
+
+    def shorten(self, value: str | Sequence[str]) -> list[str]:
+        """Return the first words of a sentence, as many as are not too long."""
+        words = list(split_words(value) if isinstance(value, str) else value)
+        ids, starts = encode_words(words, self.tokenizer)
+        ends = [*starts[1:], len(ids)]
+        return [word for word, end in zip(words, ends, strict=False) if end <= self.config.data.max_length]
+
     def prepare(self, inputs: Sequence[str | Sequence[str]], first: int) -> Prepared:
         """Return the subwords of each sentence, and those that begin a word; an empty sentence has no row.
 
@@ -194,20 +217,30 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         names = self.labels.names
         return [[names[tag] for tag in best[row, starts].tolist()] for row, (_, starts) in enumerate(rows)]
 
-    def join(self, prepared: Prepared, answers: Sequence[list[str]], options: Any) -> list[list[str]]:
-        """Return the tags of each sentence; none for an empty one."""
-        results: list[list[str]] = [[] for _ in range(prepared.count)]
-        for owner, tags in zip(prepared.owner, answers, strict=True):
-            results[owner] = tags
+    def join(self, prepared: Prepared, answers: Sequence[list[str]], options: Any) -> list[Tagged]:
+        """Return the tokens and tags of each sentence; none for an empty one."""
+        results = [Tagged((), []) for _ in range(prepared.count)]
+        for owner, tokens, tags in zip(prepared.owner, prepared.facts, answers, strict=True):
+            results[owner] = Tagged(tokens, tags)
         return results
 
-    def lines(self, answer: list[str]) -> list[str]:
-        """Return the tags in one line."""
-        return [" ".join(answer)]
+    def values(self, answers: list[Tagged]) -> list[list[str]]:
+        """Return the tags of each sentence."""
+        return [answer.tags for answer in answers]
 
-    def json(self, answer: list[str]) -> dict[str, Any]:
-        """Return the tags."""
-        return {"tags": answer}
+    def lines(self, answer: Tagged) -> list[str]:
+        """Return the tags in one line."""
+        return [" ".join(answer.tags)]
+
+    def json(self, answer: Tagged) -> TagsAnswer:
+        """Return the tokens, their tags, and the entities."""
+        tokens = list(answer.tokens)
+        spans = sorted(get_entities(answer.tags)) if has_entities(self.labels.names) else []
+        entities: list[Entity] = [
+            {"label": label, "start": start, "end": end, "text": " ".join(tokens[start:end])}
+            for start, end, label in spans
+        ]
+        return {"tokens": tokens, "tags": answer.tags, "entities": entities}
 
     def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[list[str]]) -> Sample:
         """Return the subwords with their tags."""

@@ -8,7 +8,7 @@ target.rank(answers, n)         answers as text, best first
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -90,7 +90,7 @@ class Target(ABC):
         """Description of the possible answers: "3 classes: bad, good, odd"."""
 
     @abstractmethod
-    def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> dict[str, Any]:
+    def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> Mapping[str, object]:
         """Return an output (1, ...) and its best answers as JSON."""
 
     def format_title(self, best: Ranked) -> str:

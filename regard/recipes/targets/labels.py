@@ -15,6 +15,7 @@ from regard.models.config import ClassifierConfig
 from regard.models.writers.classes import ClassWriter
 from regard.models.writers.labels import LabelWriter
 from regard.models.writers.vector import VectorWriter
+from regard.recipes.base.answers import ClassAnswer, LabelsAnswer
 from regard.recipes.base.recipe import Ranked
 from regard.recipes.metrics.vectors import LABEL_THRESHOLD, class_scores, label_scores
 from regard.recipes.targets.base import MAX_SHOWN, RawTargets, Target, check_not_empty, parse_rows
@@ -86,9 +87,10 @@ class ClassTarget(_NamedTarget):
         """Return the name of each class."""
         return [self.names[number] for number in targets.tolist()]
 
-    def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> dict[str, Any]:
-        """Return the most likely classes with their probabilities."""
-        return {"labels": [{"label": name, "probability": score} for name, score in ranked]}
+    def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> ClassAnswer:
+        """Return the most likely class, and the probabilities of all classes, or of the best ones."""
+        best = ranked[0]
+        return {"label": best.text, "probability": best.score, "labels": _to_dict(output, self.names, ranked)}
 
 
 class LabelsTarget(_NamedTarget):
@@ -148,16 +150,21 @@ class LabelsTarget(_NamedTarget):
         """Return the labels of each row, separated as in the files."""
         return [self.separator.join(self._to_names(row)) for row in targets]
 
-    def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> dict[str, Any]:
-        """Return the predicted labels, or the most likely ones, with their probabilities, and that of the whole set."""
-        if len(ranked) > 1:
-            return {"labels": [{"label": name, "probability": score} for name, score in ranked]}
-        labels = zip(self.names, output[0].tolist(), strict=True)
-        predicted = [{"label": name, "probability": value} for name, value in labels if value >= LABEL_THRESHOLD]
-        return {"labels": predicted, "probability": ranked[0].score}
+    def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> LabelsAnswer:
+        """Return the predicted labels, and the probabilities of all labels, or of the best ones."""
+        predicted = self._to_names(output[0] >= LABEL_THRESHOLD)
+        return {"predicted": list(predicted), "labels": _to_dict(output, self.names, ranked)}
 
     def _to_names(self, row: Tensor) -> tuple[str, ...]:
         return tuple(self.names[number] for number in row.nonzero().squeeze(1).tolist())
+
+
+def _to_dict(output: Tensor, names: Sequence[str], ranked: Sequence[Ranked]) -> dict[str, float]:
+    """Return probabilities by name, largest first: of the ranked names if there are several, else of all."""
+    if len(ranked) > 1:
+        return dict(ranked)
+    pairs = zip(names, output[0].tolist(), strict=True)
+    return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
 
 def _rank_names(probabilities: Tensor, names: Sequence[str], n_best: int) -> list[list[Ranked]]:

@@ -17,6 +17,7 @@ from regard.errors import UserError
 from regard.models.config import ClassifierConfig
 from regard.models.writers.numbers import NumberWriter
 from regard.models.writers.vector import VectorWriter
+from regard.recipes.base.answers import ValuesAnswer
 from regard.recipes.base.recipe import Ranked
 from regard.recipes.metrics.vectors import number_scores
 from regard.recipes.targets.base import RawTargets, Target, check_not_empty, parse_rows
@@ -114,9 +115,11 @@ class NumberTarget(Target):
         rows = answers.double().tolist()
         return [row[0] for row in rows] if len(self.means) == 1 else [tuple(row) for row in rows]
 
-    def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> dict[str, Any]:
-        """Return the numbers."""
-        return {"values": output[0].double().tolist()}
+    def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> ValuesAnswer:
+        """Return the numbers by name: value, or value 1, value 2 ..., unless columns were chosen by name."""
+        count = len(self.means)
+        names = self.names or (("value",) if count == 1 else [f"value {i}" for i in range(1, count + 1)])
+        return {"values": dict(zip(names, output[0].double().tolist(), strict=True))}
 
     def to_texts(self, targets: Tensor) -> list[str]:
         """Return the numbers of each row with five digits, separated as in the files."""

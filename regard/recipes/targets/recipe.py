@@ -1,7 +1,7 @@
 """Recipes that map an input to one vector (`images`, `reviews`): a class, several labels, or numbers."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -121,7 +121,7 @@ class TargetRecipe(Recipe[ConfigT]):
         """Return the best answers with their probabilities."""
         return answer.ranked
 
-    def json(self, answer: VectorAnswer) -> dict[str, Any]:
+    def json(self, answer: VectorAnswer) -> Mapping[str, object]:
         """Return labels with their probabilities, or numbers."""
         return self.target.to_json(answer.output, answer.ranked)
 

@@ -40,6 +40,7 @@ from regard.look.sample import Axis, Plane, Sample, Track
 from regard.models.build import build_forecaster
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.answers import TracksAnswer
 from regard.recipes.base.recipe import Examples, File, Prepared, Recipe, describe_skipped, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.tracks.config import TracksRunConfig
@@ -91,6 +92,8 @@ class TracksRecipe(Recipe[TracksRunConfig]):
     """Recipe of trajectory forecasting."""
 
     metric = "ade"
+    tables = ()
+    files_of_folder = (".txt", ".csv", ".tsv")
     monitored = ("ade", "fde")
     higher_is_better = False
 
@@ -230,11 +233,13 @@ class TracksRecipe(Recipe[TracksRunConfig]):
             for i, name in enumerate(names)
         ]
 
-    def json(self, answer: Forecast) -> dict[str, Any]:
+    def json(self, answer: Forecast) -> TracksAnswer:
         """Return the predicted frames, and the positions of each person in them."""
         rows = zip(answer.group.names, answer.paths.tolist(), strict=True)
-        tracks = [{"id": name, "positions": positions} for name, positions in rows]
-        return {"frames": self._frames(answer), "tracks": tracks}
+        return {
+            "frames": [*self._frames(answer)],
+            "tracks": [{"id": name, "positions": positions} for name, positions in rows],
+        }
 
     def sample(
         self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[NDArray[np.float64]]

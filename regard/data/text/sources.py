@@ -1,0 +1,39 @@
+"""Source texts of files of pairs or labeled texts: the column of the source, with or without the other columns."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from regard.data.bad_rows import BadRow
+from regard.data.config import Header
+from regard.data.text.rows import Columns, read_records
+from regard.errors import UserError
+from regard.system.compression import plain_name
+
+_FORMATS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+
+class Source(NamedTuple):
+    """Source text, and the number of its line or row."""
+
+    line: int
+    text: str
+
+
+def read_sources(
+    path: Path, name: str, *, column: int | str | None = None, header: Header = "auto"
+) -> Iterator[Source]:
+    """Yield the source texts of a TSV, CSV or JSONL file, by its suffix; other columns are ignored.
+
+    name:   expected name of the column or field; the first column without such a header.
+    column: the one chosen in training.
+    Raises: UserError naming the file and the line.
+    """
+    format = _FORMATS[Path(plain_name(path)).suffix]
+    records = read_records(path, format, Columns((name,), (column,), header=header, is_open=True))
+    for number, row in records.rows:
+        try:
+            (text,) = records.parse(row)
+        except BadRow as bad:
+            raise UserError(f"{path}, line {number}: {bad.detail}") from None
+        yield Source(number, text)

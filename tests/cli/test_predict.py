@@ -1,0 +1,241 @@
+"""`regard predict` and `look` on the files that a run was trained on, structured answers, and inputs that are bad."""
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.cli.main import main
+from regard.recipes.load import load
+
+WORDS = ["stop", "live", "pots"]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Working folder with the same texts in every format."""
+    monkeypatch.chdir(tmp_path)
+    pairs = [(word, word[::-1]) for word in WORDS]
+    contents = {
+        "pairs.tsv": "".join(f"{a}\t{b}\n" for a, b in pairs),
+        "headed.tsv": "target\tsource\n" + "".join(f"{b}\t{a}\n" for a, b in pairs),
+        "sources.tsv": "".join(f"{a}\n" for a in WORDS),
+        "wide.csv": "n,source,more\n" + "".join(f"1,{a},x\n" for a in WORDS),
+        "pairs.csv": "".join(f'"{a}","{b}"\n' for a, b in pairs),
+        "pairs.jsonl": "".join(json.dumps({"source": a, "target": b}) + "\n" for a, b in pairs),
+        "sources.jsonl": "".join(json.dumps({"source": a}) + "\n" for a in WORDS),
+        "lines.txt": "\n".join(WORDS),
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    (tmp_path / "pairs.tsv.gz").write_bytes(gzip.compress(contents["pairs.tsv"].encode()))
+    return tmp_path
+
+
+def predict(run: Path, *words: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    capsys.readouterr()
+    assert main(["predict", str(run), *words]) == 0, capsys.readouterr().err
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["pairs.tsv", "headed.tsv", "sources.tsv", "wide.csv", "pairs.csv", "pairs.jsonl", "sources.jsonl", "pairs.tsv.gz"],
+)
+def test_rows_of_a_table_are_the_texts_of_its_source_column(name: str, run: Path, files: Path, capsys) -> None:
+    expected = load(run).predict(WORDS)
+    assert predict(run, name, capsys=capsys) == expected
+    rows = [json.loads(line) for line in predict(run, name, "--json", capsys=capsys)]
+    assert [row["source"] for row in rows] == WORDS
+    assert {row["file"] for row in rows} == {name}
+    assert [row["outputs"][0]["text"] for row in rows] == expected
+
+
+def test_columns_of_the_run_are_those_of_other_files(run: Path, files: Path, capsys) -> None:
+    trained = load(run)
+    config = trained.config.data
+    object.__setattr__(config, "source_column", "en")
+    object.__setattr__(config, "target_column", "de")
+    (files / "named.csv").write_text("id,de,en\n" + "".join(f"1,{w[::-1]},{w}\n" for w in WORDS), encoding="utf-8")
+    assert [given.value for given in trained.recipe.read_inputs(files / "named.csv")] == WORDS
+    assert trained.evaluate(files / "named.csv")["examples"] == 3
+
+
+def test_patterns_that_the_shell_left_are_expanded_in_order(run: Path, files: Path, capsys) -> None:
+    expected = load(run).predict(WORDS)
+    assert predict(run, "pairs.*sv", capsys=capsys) == expected * 2  # .csv, .tsv
+    assert main(["predict", str(run), "*.nothing"]) == 0  # a text, as it has no match
+
+
+@pytest.mark.parametrize("command", ["predict", "look"])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["pears.tsv"],
+            "pears.tsv: no such file; did you mean pairs.tsv?; a text like this is read from standard input",
+        ),
+        (["lines.txt", "nofile.txt"], "nofile.txt: no such file"),
+        ([" "], "the text is empty"),
+        (["."], r"\.: is a folder, expected a text or a file"),
+    ],
+)
+@pytest.mark.usefixtures("files")
+def test_words_that_are_no_inputs_are_named(command: str, words, message: str, run: Path, capsys) -> None:
+    assert main([command, str(run), *words, *(["--out", "a.html"] if command == "look" else [])]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message.replace("\\", "") in err
+
+
+def test_lines_with_tabs_are_reported_once(run: Path, files: Path, capsys) -> None:
+    (files / "columns.txt").write_text("stop\tpots\nlive\tevil\n", encoding="utf-8")
+    assert main(["predict", str(run), "columns.txt", "--on-bad", "skip"]) == 0
+    assert capsys.readouterr().err.count("has a tab, and is read as one text") == 1
+
+
+def test_outputs_have_the_scores_of_the_search(run: Path, capsys) -> None:
+    (line,) = predict(run, "stop", "--json", "--decode.beam", "3", "--decode.n-best", "3", capsys=capsys)
+    row = json.loads(line)
+    assert row.keys() == {"input", "source", "outputs"}
+    for output in row["outputs"]:
+        assert output.keys() == {"text", "score", "log_prob", "finished"}
+        length = len(output["text"]) + output["finished"]
+        assert output["score"] == pytest.approx(output["log_prob"] / max(length, 1), rel=1e-6)
+
+
+def test_more_outputs_than_beams_are_refused_and_the_beam_stays(run: Path, capsys) -> None:
+    assert main(["predict", str(run), "stop", "--decode.n-best", "8"]) == 2
+    assert "n_best must be at most beam (2), got 8; a wider beam may change the best output" in capsys.readouterr().err
+    trained = load(run)
+    with pytest.raises(ValueError, match="n_best must be at most beam"):
+        trained.predict(["stop"], n_best=8)
+    ((best, _),) = trained.predict(["stop"], n_best=2)
+    assert [best.text] == trained.predict(["stop"])
+
+
+def test_bad_inputs_are_skipped_in_their_place_or_truncated(run: Path, files: Path, capsys) -> None:
+    long = "stop" * 10
+    (files / "bad.txt").write_bytes(f"stop\n{long}\n".encode() + b"l\xefve\npots\n")
+    assert main(["predict", str(run), "bad.txt"]) == 2
+    capsys.readouterr()
+    assert main(["predict", str(run), "bad.txt", "--on-bad", "skip"]) == 0
+    out, err = capsys.readouterr()
+    first, last = load(run).predict(["stop", "pots"])
+    assert out.splitlines() == [first, "", "", last]
+    assert "input 2 is too long" in err
+    assert "bad.txt, line 3: not UTF-8" in err
+    assert "skipped 2 of 4 inputs" in err
+    assert main(["predict", str(run), "bad.txt", "--on-bad", "truncate", "--json"]) == 0
+    out, err = capsys.readouterr()
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["input"] for row in rows] == [1, 2, 3, 4]
+    limit = load(run).recipe.input_limit
+    assert rows[1]["source"] == long[:limit]
+    assert "not UTF-8" in rows[2]["error"]
+    assert rows[3]["outputs"][0]["text"] == last
+    assert "truncated: input 2" in err
+
+
+def test_out_is_written_whole_and_never_over_another_file(run: Path, files: Path, capsys) -> None:
+    assert predict(run, "lines.txt", "--out", "answers.txt", capsys=capsys) == []
+    assert Path("answers.txt").read_text().splitlines() == load(run).predict(WORDS)
+    assert main(["predict", str(run), "lines.txt", "--out", "answers.txt"]) == 2
+    assert "answers.txt exists; it is replaced only with --force" in capsys.readouterr().err
+    assert predict(run, "stop", "--out", "answers.txt", "--force", capsys=capsys) == []
+    assert len(Path("answers.txt").read_text().splitlines()) == 1
+    (files / "bad.txt").write_bytes(b"stop\n" + b"stop" * 100)
+    assert main(["predict", str(run), "bad.txt", "--out", "none.txt"]) == 2
+    assert not Path("none.txt").exists()
+    assert main(["predict", str(run), "stop", "--out", str(run / "run.json"), "--force"]) == 2
+
+
+def test_look_shows_the_rows_of_a_table(run: Path, files: Path, capsys) -> None:
+    assert main(["look", str(run), "pairs.tsv", "--out", "a.html"]) == 0
+    titles = capsys.readouterr().out.splitlines()[:-1]
+    assert [title.partition(" -> ")[0] for title in titles] == WORDS
+
+
+SMALL = "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --model.core.feedforward 8 --train.steps 2 "
+SMALL += "--train.tensorboard false --train.warmup 1"
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with images of two classes, and a run that was trained on them."""
+    from PIL import Image  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("photos")
+    for label, shade in {"dark": 20, "light": 220}.items():
+        (folder / "train" / label).mkdir(parents=True)
+        for i in range(4):
+            Image.new("L", (8, 8), shade + i).save(folder / "train" / label / f"{i}.png")
+    data = f"--data.train {folder / 'train'} --data.val {folder / 'train'} --patch 4"
+    assert main(f"train images --run {folder / 'run'} {data} {SMALL} --model.pool-heads 2".split()) == 0
+    return folder
+
+
+def test_images_of_folders_lists_and_several_files_are_named(photos: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(photos)
+    run, paths = photos / "run", sorted(str(path.relative_to(photos)) for path in (photos / "train").rglob("*.png"))
+    expected = load(run).predict(paths)
+    assert predict(run, "train", capsys=capsys) == [f"{p}\t{label}" for p, label in zip(paths, expected, strict=True)]
+    assert predict(run, "train/*/0.png", capsys=capsys) == [
+        f"{p}\t{label}" for p, label in zip(paths, expected, strict=True) if p.endswith("0.png")
+    ]
+    assert predict(run, *paths[:2], capsys=capsys) == [
+        f"{p}\t{label}" for p, label in zip(paths[:2], expected, strict=False)
+    ]
+    assert predict(run, paths[0], capsys=capsys) == expected[:1]
+    (photos / "list.csv").write_text("file,label\n" + "".join(f"{p},dark\n" for p in paths))
+    (photos / "names.txt").write_text("\n".join(paths))
+    for name in ("list.csv", "names.txt"):
+        rows = [json.loads(line) for line in predict(run, name, "--json", capsys=capsys)]
+        assert [row["file"] for row in rows] == paths
+        assert [row["label"] for row in rows] == expected
+        for row in rows:
+            assert row["labels"].keys() == {"dark", "light"}
+            assert sum(row["labels"].values()) == pytest.approx(1, abs=1e-5)
+            assert row["probability"] == max(row["labels"].values()) == row["labels"][row["label"]]
+    (photos / "wrong.txt").write_text("train/dark/0.png\nhello\n")
+    assert main(["predict", str(run), "wrong.txt"]) == 2
+    assert "wrong.txt, line 2: hello: no such file" in capsys.readouterr().err
+    assert main(["predict", str(run), "nothing.png"]) == 2
+    assert "nothing.png: no such file" in capsys.readouterr().err
+
+
+def test_a_damaged_image_is_skipped_by_name(photos: Path, tmp_path: Path, capsys) -> None:
+    shutil.copytree(photos / "train" / "dark", tmp_path / "some")
+    (tmp_path / "some" / "1.png").write_bytes(b"no image")
+    assert main(["predict", str(photos / "run"), str(tmp_path / "some")]) == 2
+    capsys.readouterr()
+    assert main(["predict", str(photos / "run"), str(tmp_path / "some"), "--on-bad", "skip"]) == 0
+    out, err = capsys.readouterr()
+    assert [line.partition("\t")[0] for line in out.splitlines()] == sorted(map(str, (tmp_path / "some").iterdir()))
+    assert out.splitlines()[1] == str(tmp_path / "some" / "1.png")
+    assert "skipped 1 of 4 inputs" in err
+
+
+def test_tags_are_structured_with_entities(tmp_path: Path, capsys) -> None:
+    (tmp_path / "a.conll").write_text("we O\nmet O\non O\n5 B-DAY\nMarch I-DAY\n\nin O\nRome B-PLACE\n\n" * 3)
+    data = f"--data.train {tmp_path / 'a.conll'} --data.val {tmp_path / 'a.conll'} --tokenizer.min-count 1"
+    run = tmp_path / "run"
+    steps = SMALL.replace("--train.steps 2", "--train.steps 60 --train.lr 0.02 --train.validate-every 60")
+    assert main(f"train tags --run {run} {data} {steps}".split()) == 0
+    (tmp_path / "tokens.conll").write_text("we\nmet\non\n5\nMarch\n\nin\nRome\n")
+    (tmp_path / "tokens.jsonl").write_text(
+        '{"tokens": ["we", "met", "on", "5", "March"]}\n{"tokens": ["in", "Rome"]}\n'
+    )
+    expected: list[dict[str, Any]] = [
+        {"label": "DAY", "start": 3, "end": 5, "text": "5 March"},
+        {"label": "PLACE", "start": 1, "end": 2, "text": "Rome"},
+    ]
+    for name in ("a.conll", "tokens.conll", "tokens.jsonl"):
+        rows = [json.loads(line) for line in predict(run, str(tmp_path / name), "--json", capsys=capsys)]
+        assert [row["entities"] for row in rows[:2]] == [expected[:1], expected[1:]]
+        assert rows[0]["tokens"] == rows[0]["source"].split() == ["we", "met", "on", "5", "March"]
+        assert rows[0]["tags"] == ["O", "O", "O", "B-DAY", "I-DAY"]
+    assert load(run).predict(["in Rome"]) == [["O", "B-PLACE"]]

@@ -102,7 +102,8 @@ def test_predict_prints_captions_and_several_with_n_best(folder, capsys):
         warnings.simplefilter("error")  # auto selects torch, the one engine that reads images
         captions = trained.predict(paths)
     assert main(["predict", str(folder / "run"), *paths]) == 0
-    assert capsys.readouterr().out.splitlines() == captions
+    rows = zip(paths, captions, strict=True)
+    assert capsys.readouterr().out.splitlines() == ["\t".join(row) for row in rows]
     with Image.open(paths[0]) as image:
         assert trained.predict([image, np.asarray(image)]) == captions[:1] * 2
     assert main(["predict", str(folder / "run"), paths[0], "--json", "--decode.n-best", "2"]) == 0

@@ -1,6 +1,7 @@
 """Command line of a user's own recipe, run through the file that defines it.
 
-    python mine.py train --run runs/mine        like `regard train mine`, a recipe that only this file registers
+    python mine.py train --run runs/mine        like `regard train mine`, a recipe that only this file registers; the
+                                                same command continues the run with its settings
     python mine.py predict runs/mine INPUT      like `regard predict`; also evaluate and look
 
 A run folder only names its recipe and imports nothing: `regard predict` on such a run asks to run the file instead.
@@ -8,16 +9,24 @@ A run folder only names its recipe and imports nothing: `regard predict` on such
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from regard.cli.main import main
 from regard.recipes.base.entry import Entry
 from regard.recipes.registry import register
+from regard.settings.options import peek_option
 
 
 def run_own(own: Entry, argv: Sequence[str] | None = None) -> int:
     """Run a command line (without the program's name; sys.argv if not given) with this recipe; return its exit code."""
     register(own)
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["train"]:
+    if words[:1] == ["train"] and not _continues(words):
         words.insert(1, own.name)
     return main(words)
+
+
+def _continues(words: Sequence[str]) -> bool:
+    """Return True if the command names a folder that holds a run, whose settings are used then."""
+    folder = peek_option(words, "run")
+    return folder is not None and (Path(folder) / "run.json").is_file()

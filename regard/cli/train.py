@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import Run
 from regard.recipes.presets import apply_preset
 from regard.recipes.registry import NAMES, RECIPES, get_entry
+from regard.recipes.run_folder import read_run
 from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
 from regard.settings.options import apply_variants, parse, peek_option, wants_help
@@ -24,7 +26,9 @@ from regard.system.allocator import keep_freed_memory
 USAGE = "regard train RECIPE [options]"
 ABOUT = (
     "Train the model of a recipe. Settings, parameters, logs and the report are written to the run folder. After "
-    "Ctrl-C or a crash, the same command resumes the run; a folder with another run is never overwritten. "
+    "Ctrl-C or a crash, the same command resumes the run, and so does `regard train --run RUN`, with the settings of "
+    "the run; options change those that may change, such as --train.steps. A folder with another run is never "
+    "overwritten. "
     "With several processes: torchrun --nproc-per-node N -m regard -- train ..."
 )
 
@@ -49,16 +53,27 @@ class TrainOptions:
 
 def run(argv: list[str]) -> int:
     """Parse the options, train and print the test scores."""
-    if not argv or argv[0].startswith("-"):
+    before, options = None, TrainOptions()
+    if argv and not argv[0].startswith("-"):
+        recipe, *rest = argv
+        chosen = get_entry(recipe)
+        config = chosen.config()
+    else:
         if wants_help(argv):
             print(_help_without_recipe())
             return DONE
-        raise UserError(f"RECIPE is missing: {USAGE}; the recipes are {', '.join(RECIPES)}")
-    recipe, *rest = argv
-    chosen = get_entry(recipe)
-    config = chosen.config()
+        folder = peek_option(argv, "run")
+        if folder is None:
+            raise UserError(
+                f"RECIPE is missing: {USAGE}; the recipes are {', '.join(RECIPES)}. To continue a run, give --run RUN"
+            )
+        before, rest = read_run(folder), argv
+        recipe, chosen, config = before.recipe, get_entry(before.recipe), before.config
+        options = replace(options, seed=before.seed)
     preset, file = peek_option(rest, "preset"), peek_option(rest, "config")
     if preset is not None:
+        if before is not None:
+            raise UserError(f"--preset needs a RECIPE: the run {peek_option(rest, 'run')} has its own settings")
         config = apply_preset(preset, recipe, config)
     if file is not None:
         settings = importlib.import_module("regard.settings.yaml_file").read_settings(Path(file))
@@ -66,7 +81,7 @@ def run(argv: list[str]) -> int:
     if wants_help(rest):
         print(_help(chosen, apply_variants(config, rest)))
         return DONE
-    parsed = parse(rest, TrainOptions(), config, max_positionals=0, expected=f"only options after `{recipe}`")
+    parsed = parse(rest, options, config, max_positionals=0, expected=f"only options after `{recipe}`")
     if parsed.own.print_config:
         print(yaml.safe_dump(to_plain(parsed.config), sort_keys=False, allow_unicode=True), end="")
         return DONE
@@ -83,8 +98,9 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
     if not result.report:
         return DONE
     if result.was_finished:
-        print(f"The run in {folder} is finished. To train it longer, raise its limit (it stopped by")
-        print(f"{result.report['training']['stop_reason']}), for example --train.steps N; or choose another --run.")
+        reason = result.report["training"]["stop_reason"]
+        print(f"The run in {folder} is finished: it stopped by {reason}. To train it longer, raise that limit, as in")
+        print(f"regard train --run {folder} --train.steps N; or choose another folder with --run.")
     test = result.report["test"]
     print(score_table(test) if test else "No test data was given (--data.test), so there is no test score.")
     program = "regard" if run.recipe in NAMES else f"python {sys.argv[0]}"

@@ -24,6 +24,7 @@ from regard.errors import UserError
 from regard.recipes import learned_files
 from regard.recipes.base.run import Run, data_paths, find_moved_data, parameter_settings, training_fingerprint
 from regard.recipes.registry import RECIPES
+from regard.settings.options import option_name
 from regard.settings.tree import apply_changes, find_differences, to_plain
 from regard.system.files import check_file, read_json
 from regard.system.fingerprints import add_checksum, summarize, verify_checksum
@@ -302,11 +303,13 @@ def _refuse_another(folder: Path, before: Run, now: Run) -> NoReturn:
     other = find_differences(training_fingerprint(before), training_fingerprint(now))
     given = find_differences(parameter_settings(before), parameter_settings(now))
     changes = {name: pair for name, pair in given.items() if name in other} or find_moved_data(before, now)
-    rows = [f"{name} is {theirs!r} there and {mine!r} here" for name, (theirs, mine) in changes.items()]
+    options = [option_name(name.removesuffix(".name")) for name in changes]
+    pairs = zip(options, changes.values(), strict=True)
+    rows = [f"{name} is {theirs!r} there and {mine!r} here" for name, (theirs, mine) in pairs]
     more = f" (and {len(rows) - _MAX_SHOWN} more)" if len(rows) > _MAX_SHOWN else ""
     raise UserError(
         f"{folder} holds another run of {now.recipe}: {'; '.join(rows[:_MAX_SHOWN])}{more}. "
-        "Choose another folder with --run, or give the same settings to continue that run"
+        f"Choose another folder with --run; `regard train --run {folder}` continues that run with its settings"
     )
 
 

@@ -49,6 +49,12 @@ def test_written_recipe_trains_and_predicts(folder):
     assert "other.tsv, line 2: expected numbers, a tab, a number" in result.stderr
 
 
+def test_run_is_continued_with_its_settings_through_the_file(folder):
+    result = run_file(folder, "train", "--run", "runs/mine")
+    assert result.returncode == 0, result.stderr
+    assert "runs/mine is finished: it stopped by steps" in result.stdout
+
+
 def test_run_folder_imports_nothing(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     assert main(["predict", "runs/mine", "1 2"]) == 2

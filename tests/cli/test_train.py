@@ -1,11 +1,13 @@
 """The `train` command around the training loop."""
 
+import re
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from regard.cli.main import main
+from tests.recipes.toy import toy_arguments
 
 
 def test_training_keeps_the_memory_it_frees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,6 +25,37 @@ def test_a_finished_run_names_the_command_that_uses_it(
     monkeypatch.setattr("regard.recipes.training.train", lambda *_, **__: _Finished())
     assert main(["train", "dates", "--run", str(tmp_path / "run")]) == 0
     assert f"try  regard predict {tmp_path / 'run'} INPUT" in capsys.readouterr().out
+
+
+def test_a_run_is_continued_by_its_folder_to_the_weights_of_one_that_never_stopped(tmp_path: Path, capsys) -> None:
+    for name, steps in (("short", 8), ("long", 16)):
+        (tmp_path / name).mkdir()
+        arguments = toy_arguments(tmp_path / name, core="transformer", steps=steps)
+        assert main(["train", *arguments, "--seed", "3", "--threads", "1", "--train.schedule", "constant"]) == 0
+    short, long = tmp_path / "short", tmp_path / "long"
+    (short / "train.tsv").rename(short / "moved.tsv")
+    longer = f"--train.steps 16 --train.log-every 1 --data.on-bad skip --data.train {short / 'moved.tsv'} --threads 1"
+    assert main(["train", "--run", str(short / "run"), *longer.split()]) == 0
+    assert "data.train has moved" in capsys.readouterr().err
+    weights = [(folder / "run" / "model.safetensors").read_bytes() for folder in (short, long)]
+    assert weights[0] == weights[1]
+    assert main(["train", "--run", str(long / "run")]) == 0
+    assert f"regard train --run {long / 'run'} --train.steps N" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "To continue a run, give --run RUN"),
+        (["--run", "{run}", "--train.lr", "0.5"], "--train.lr is .* there and 0.5 here.*continues that run"),
+        (["--run", "{run}", "--preset", "gpt"], "--preset needs a RECIPE"),
+        (["--run", "nowhere"], "nowhere does not exist; create one with `regard train RECIPE --run nowhere`"),
+        (["--run", "{run}", "--train.lrr", "1"], "unknown option --train.lrr; did you mean --train.lr"),
+    ],
+)
+def test_what_does_not_continue_a_run_is_named(words: list[str], message: str, run: Path, capsys) -> None:
+    assert main(["train", *(word.format(run=run) for word in words)]) == 2
+    assert re.search(message.replace("?", r"\?"), capsys.readouterr().err)
 
 
 class _Interrupted:

@@ -56,10 +56,10 @@ def begin(folder: Path) -> None:
 
 FREE = [{"train": {"steps": 9000, "log_every": 7}}, {"decode": {"beam": 4}}]
 DECISIVE = [
-    ({"train": {"lr": 0.5}}, "train.lr is 0.002 there and 0.5 here"),
-    ({"model": {"core": {"width": 32}}}, "model.core.width is 128 there and 32 here"),
-    ({"model": {"core": "recurrent"}}, "model.core.name is 'transformer' there and 'recurrent' here"),
-    ({"data": {"first_year": 1950}}, "data.first_year is 1900 there and 1950 here"),
+    ({"train": {"lr": 0.5}}, "--train.lr is 0.002 there and 0.5 here"),
+    ({"model": {"core": {"width": 32}}}, "--model.core.width is 128 there and 32 here"),
+    ({"model": {"core": "recurrent"}}, "--model.core is 'transformer' there and 'recurrent' here"),
+    ({"data": {"first_year": 1950}}, "--data.first-year is 1900 there and 1950 here"),
 ]
 
 

@@ -68,7 +68,7 @@ def test_finished_run_is_reported_and_continues_with_more_steps(
     capsys.readouterr()
     assert train(arguments) == 0
     output = capsys.readouterr().out
-    assert "is finished. To train it longer" in output
+    assert "is finished: it stopped by" in output
     assert "--train.steps" in output
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == files
     assert train(arguments, "--train.steps", "6") == 0
@@ -82,7 +82,7 @@ def test_another_run_is_refused_and_the_first_is_unchanged(tmp_path: Path, capsy
     weights = (tmp_path / "run" / "model.safetensors").read_bytes()
     assert train(arguments, "--model.core.hidden", "22", "--seed", "2") == 2
     error = capsys.readouterr().err
-    assert "seed is 1 there and 2 here; model.core.hidden is 18 there and 22 here" in error
+    assert "--seed is 1 there and 2 here; --model.core.hidden is 18 there and 22 here" in error
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
 
 

@@ -151,7 +151,7 @@ def test_data_that_moved_and_was_edited_is_refused_by_name(
     message = last_error(
         capsys, [*resume_arguments(run, data_folder, steps=3), "--data.train", str(edited), "--train.lr", "0.5"]
     )
-    assert "another run of translate: train.lr is" in message
+    assert "another run of translate: --train.lr is" in message
     assert "data.train" not in message
     assert (run / "run.json").read_bytes() == record
 
@@ -166,7 +166,7 @@ def test_another_path_is_another_run_without_a_digest(
     message = last_error(
         capsys, [*resume_arguments(run, data_folder, steps=3), "--data.train", str(tmp_path / "train.tsv")]
     )
-    assert f"data.train is '{data_folder / 'train.tsv'}' there and '{tmp_path / 'train.tsv'}' here" in message
+    assert f"--data.train is '{data_folder / 'train.tsv'}' there and '{tmp_path / 'train.tsv'}' here" in message
 
 
 def test_damaged_report_is_named_and_written_again(
@@ -187,7 +187,7 @@ def test_finished_run_in_a_read_only_folder_is_reported(
     monkeypatch.setattr(Path, "mkdir", lambda *args, **kwargs: pytest.fail("nothing is written"))
     monkeypatch.setattr(Path, "replace", lambda *args, **kwargs: pytest.fail("nothing is written"))
     assert main(resume_arguments(run, data_folder)) == 0
-    assert "is finished. To train it longer" in capsys.readouterr().out
+    assert "is finished: it stopped by" in capsys.readouterr().out
 
 
 def test_trained_weights_without_a_checkpoint_are_not_overwritten(

@@ -67,7 +67,7 @@ def test_precision_of_a_run_may_be_given_and_another_is_refused(
     assert main(train_arguments(tmp_path, "run", steps=2)) == 0
     assert main(train_arguments(tmp_path, "run", "--train.precision", "bfloat16", steps=4)) == 0
     assert main(train_arguments(tmp_path, "run", "--train.precision", "float32", steps=6)) == 2
-    assert "train.precision is 'bfloat16' there and 'float32' here" in capsys.readouterr().err
+    assert "--train.precision is 'bfloat16' there and 'float32' here" in capsys.readouterr().err
     choice.name = "float32"
     assert main(train_arguments(tmp_path, "run", "--train.lr", "0.5", steps=6)) == 2
     message = capsys.readouterr().err.splitlines()[-1]

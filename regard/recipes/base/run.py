@@ -40,10 +40,15 @@ def find_moved_data(before: Run, now: Run) -> dict[str, tuple[str, str]]:
 
 
 def parameter_settings(run: Run) -> dict[str, Any]:
-    """Return the settings that affect the parameters, with the paths of data."""
+    """Return the settings that affect the parameters, with the paths of data.
+
+    How bad lines are handled is not among them: the same data (by its digests) was read with `error` only if it has no
+    bad line, and is refused with `error` if it has one.
+    """
     training = run.config.train.training_fingerprint()
     settings: dict[str, Any] = {"seed": run.seed} | to_plain(run.config) | {"train": training}
-    settings["data"] = {name: value for name, value in settings["data"].items() if not name.startswith("test")}
+    unused = ("test", "on_bad")
+    settings["data"] = {name: value for name, value in settings["data"].items() if not name.startswith(unused)}
     return {name: value for name, value in settings.items() if name != "decode"}
 
 

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from regard.data.images.image_batches import ImageBatch
 from regard.models.autoencoders.config import AutoencoderConfig, L1Config
 from regard.models.autoencoders.quantized import Codebook, QuantizedAutoencoder, usage
-from regard.recipes.base.image_batches import ImageBatch
 from regard.train.tensors import load_weights, save_weights
 from tests.helpers import close, without_gradient
 

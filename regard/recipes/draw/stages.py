@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from regard.data.batches import Batch, BatchesByCount
 from regard.data.embedded.scenes import NOTHING, CanvasDataset, SceneDataset, split_cells
 from regard.data.images.dataset import image_shape
+from regard.data.images.image_batches import ImageBatch, ImageBatches
 from regard.errors import UserError
 from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
-from regard.recipes.base.image_batches import ImageBatch, ImageBatches
 from regard.recipes.base.pictures import shape_in
 from regard.recipes.base.run import Run, training_fingerprint
 from regard.recipes.draw.classifier import ConvolutionalClassifier

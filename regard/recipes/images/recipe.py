@@ -19,12 +19,12 @@ from torch import Tensor
 
 from regard.data.images.dataset import ImageDataset, image_shape
 from regard.data.images.files import ENDINGS
+from regard.data.images.image_batches import ImageBatch, ImageBatches
 from regard.look.sample import Sample
 from regard.models.build import build_classifier
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.image_batches import ImageBatch, ImageBatches
 from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.pictures import (
     ImageSplits,

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from regard.data.config import ImagesConfig, VectorsConfig
 from regard.data.images.dataset import image_shape
 from regard.data.images.files import ENDINGS
+from regard.data.images.image_batches import ImageBatches
 from regard.data.vectors import VectorDataset
 from regard.errors import UserError
 from regard.look.figures.manifold import FINE, STEPS, Manifold, plane, plot_manifold
@@ -29,7 +30,6 @@ from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
 from regard.models.build import build_autoencoder
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import CodeAnswer
-from regard.recipes.base.image_batches import ImageBatches
 from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.pictures import ImageSplits, list_images, prepare_pixels, read_shape, save_shape
 from regard.recipes.base.recipe import Examples, Prepared, Recipe, plan_by_count

@@ -5,12 +5,12 @@ import json
 import os
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from regard.bench.report import format_report, profiles
-from regard.cli.inputs import is_file, is_single_input, read_lines
+from regard.cli.inputs import exists, read_inputs
 from regard.cli.notices import print_notice
-from regard.cli.runs import UseOptions, read_run_argument
+from regard.cli.runs import UseOptions, load_trained, read_run_argument
 from regard.errors import DONE, UserError
 from regard.look.figures.output import check_path
 from regard.recipes.base.run import Run
@@ -30,7 +30,7 @@ ABOUT = (
 )
 
 _MOST = 10_000
-"""Maximum number of lines of a file that are used as inputs."""
+"""Maximum number of inputs that are used."""
 
 
 @settings
@@ -42,8 +42,7 @@ class BenchOptions(UseOptions):
     batches: Annotated[int, Range(1, 10_000)] = 8
     """Number of different training batches, spread over an epoch."""
     input: Path | None = None
-    """Inputs for inference: a file with one text per line, or an image, a sound or a recording, as the run reads them
-    (FILE.txt is then a list of file names); the run's test or validation data if not given."""
+    """File or folder of inputs for inference, read as for `predict`; the run's test or validation data if not given."""
     engine: tuple[str, ...] = ("auto",)
     """Inference engines to measure: auto, torch, compiled, ctranslate2; one or several (--engine torch compiled)."""
     json: bool = False
@@ -66,9 +65,9 @@ def run(argv: list[str]) -> int:
         if options.out.exists() and not options.force:
             raise UserError(f"{options.out} exists; it is replaced only with --force")
         check_path(options.out, options.force)
-    inputs = _inputs(options.input, record)
     # Silence torch's profiler on stderr; the variable is read when torch is loaded.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    inputs = _read_inputs(options.input, folder, record)
     if options.threads is not None:
         importlib.import_module("torch").set_num_threads(options.threads)
     keep_freed_memory()  # as in training
@@ -87,18 +86,18 @@ def run(argv: list[str]) -> int:
     return DONE
 
 
-def _inputs(path: Path | None, record: Run | None) -> list[str]:
-    """Return the inputs in a file. Raises UserError if the file is missing or empty."""
+def _read_inputs(path: Path | None, folder: Path, record: Run | None) -> list[Any]:
+    """Return the inputs in a file or a folder, read as for `predict`. Raises UserError if there is none."""
     if path is None:
         return []
-    if not is_file(str(path)):
+    if not exists(str(path)):
         raise UserError(f"{path}: no such file")
-    if is_single_input(str(path), record):
-        return [str(path)]
-    lines = [*islice((line for block in read_lines(str(path)) for line in block if line.strip()), _MOST)]
-    if not lines:
+    trained = load_trained(folder, UseOptions(), record)
+    values = (given.value for block in read_inputs([str(path)], trained) for given in block)
+    inputs = [*islice((value for value in values if not isinstance(value, str) or value.strip()), _MOST)]
+    if not inputs:
         raise UserError(f"{path}: is empty, expected one input per line")
-    return lines
+    return inputs
 
 
 def _draw(results: dict, options: BenchOptions) -> None:

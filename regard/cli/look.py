@@ -80,6 +80,7 @@ class LookOptions(UseOptions):
             "links",
             "walk",
             "multihead",
+            "contributions",
             "positions",
             "manifold",
         ]
@@ -92,7 +93,8 @@ class LookOptions(UseOptions):
     layer: Annotated[int, Range(1, 1_000_000)] | None = None
     """For a figure: the layer whose heads are drawn, from 1; the last if not given."""
     head: Annotated[int, Range(1, 1_000_000)] | None = None
-    """For the figures links and walk: the head, from 1; the mean (links) or the first (walk) if not given."""
+    """For the figures links and walk: the head, from 1; the mean (links) or the first (walk) if not given. For
+    contributions: the score, from 1, best first."""
     query: Annotated[int, Range(1, 1_000_000_000)] | None = None
     """For the figure walk: the query whose steps are drawn, from 1; all if not given."""
     sample: Annotated[int, Range(0, 1_000_000_000)] = 0

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from regard.attention.biases import Bias
 from regard.attention.choices import Choice
+from regard.attention.kernels import reference
 from regard.attention.masks import Mask
 from regard.attention.memory import KeyValueCache, Memory
 from regard.attention.parts import check_part
@@ -167,24 +168,38 @@ class MultiHead(nn.Module):
         projected, key, value = fused_linear(query, self.query, self.key, self.value)
         return self._read_heads(projected, self._memory(key, value, memory_mask), mask)
 
+    def decompose(
+        self, query: Float[Tensor, "batch query query_dim"], memory: Memory
+    ) -> Float[Tensor, "batch head query key output_dim"]:
+        """Return what each key adds to the output through each head: a_hij W_o^h v_hj.
+
+        Their sum over heads and keys is the output without the bias of W_o.
+        """
+        inputs = self.read.prepare_inputs(self._split_query(self.query(query), memory), memory).repeat_heads()
+        by_head = self._output_form().weight.unflatten(1, (self.num_heads, -1))
+        projected = torch.einsum("bhkv,ohv->bhko", inputs.values, by_head)
+        return reference.weights(inputs)[..., None] * projected[:, :, None]
+
     def form(self) -> AttentionForm:
         """Return the form of this module (regard.layers.forms)."""
-        query, value = form_of(self.query, LinearForm), form_of(self.value, LinearForm)
-        if type(self.output) is nn.Identity:  # the matrix that leaves the heads as they are
-            size = len(value.weight) // self.key_heads * self.num_heads
-            output = LinearForm(torch.eye(size, dtype=value.weight.dtype, device=value.weight.device), None)
-        else:
-            output = form_of(self.output, LinearForm)
+        query = form_of(self.query, LinearForm)
         return AttentionForm(
             query=query,
             key=form_of(self.key, LinearForm),
-            value=value,
-            output=output,
+            value=form_of(self.value, LinearForm),
+            output=self._output_form(),
             num_heads=self.num_heads,
             key_heads=self.key_heads,
             read=form_of(self.read, ReadForm, len(query.weight) // self.num_heads),
             rotary=None if self.positions is None else form_of(self.positions, RotaryForm),
         )
+
+    def _output_form(self) -> LinearForm:
+        if type(self.output) is not nn.Identity:
+            return form_of(self.output, LinearForm)
+        weight = form_of(self.value, LinearForm).weight
+        size = len(weight) // self.key_heads * self.num_heads  # the matrix that leaves the heads as they are
+        return LinearForm(torch.eye(size, dtype=weight.dtype, device=weight.device), None)
 
     def _project(self, source: Tensor, values: Tensor | None) -> tuple[Tensor, Tensor]:
         _check_width("source", source, self.key)
@@ -201,11 +216,14 @@ class MultiHead(nn.Module):
         return Memory(keys, _split_heads(value, self.key_heads), mask).map_keys_with(self.read.score)
 
     def _read_heads(self, query: Tensor, memory: KeyValueCache, mask: Mask | None) -> Tensor:
+        out = self.read(self._split_query(query, memory), memory, mask=mask)
+        return self.output(out.transpose(1, 2).flatten(2))  # (batch, query, output_dim)
+
+    def _split_query(self, query: Tensor, memory: KeyValueCache) -> Tensor:
         queries = _split_heads(query, self.num_heads)
         if self.positions is not None:
             queries = self.positions.rotate(queries, memory.length - queries.shape[-2])
-        out = self.read(queries, memory, mask=mask)
-        return self.output(out.transpose(1, 2).flatten(2))  # (batch, query, output_dim)
+        return queries
 
 
 def _check_heads(num_heads: int, key_heads: int | None, score: Score | None) -> None:

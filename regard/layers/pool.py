@@ -9,11 +9,13 @@ A mean weights all items equally; the query of attention pooling learns which on
 items. The last state of a recurrent encoder has read all of them: so have its forward state at the last item, h_T, and
 its backward state at the first, g_1, which together are the final state of torch.nn.GRU (`h_n` of the top layer).
 
+Each is a sum over the items, whose terms `decompose` returns (regard.models.writers.vector.VectorWriter.explain).
+
 Source: lectures, A.2 (one query reads a memory), E.1 (sequence to vector, x[1..t] to y[T]: last); ilse2018; lee2019,
 section 3.2 (pooling by multi-head attention); devlin2019, section 3, and dosovitskiy2021, section 3.1 (class token).
 """
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -23,6 +25,16 @@ from regard.attention.choices import Choice
 from regard.attention.masks import Padded
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Role
+
+
+class PooledTerms(NamedTuple):
+    """Terms of a pooled vector, one for each part of the pool and each item; with the bias they sum to the vector."""
+
+    parts: tuple[str, ...]
+    """Name of each part, such as a head."""
+    terms: Float[Tensor, "batch part time dim"]
+    """Zeros at padding."""
+    bias: Float[Tensor, " dim"]
 
 
 class AttentionPooling(nn.Module):
@@ -42,6 +54,15 @@ class AttentionPooling(nn.Module):
         query = self.query.expand(items.items.shape[0], 1, -1)
         return self.attention(query, self.attention.memory(items.items, items.mask)).squeeze(1)
 
+    def decompose(self, items: Padded) -> PooledTerms:
+        """Return the terms of each head: a_hi W_o^h v_hi, and the bias of W_o."""
+        query = self.query.expand(items.items.shape[0], 1, -1)
+        terms = self.attention.decompose(query, self.attention.memory(items.items, items.mask)).squeeze(2)
+        count = self.attention.num_heads
+        names = tuple(f"head {head + 1}" for head in range(count)) if count > 1 else ("pooling",)
+        bias = getattr(self.attention.output, "bias", None)
+        return PooledTerms(names, terms, torch.zeros_like(terms[0, 0, 0]) if bias is None else bias)
+
 
 class MeanPooling(nn.Module):
     """The mean of the items (batch, time, dim), giving (batch, dim); zeros for a row without items."""
@@ -52,6 +73,12 @@ class MeanPooling(nn.Module):
             return items.items.mean(1)
         is_padding = torch.arange(items.items.shape[1], device=items.items.device) >= items.lengths[:, None]
         return items.items.masked_fill(is_padding[..., None], 0).sum(1) / items.lengths.clamp(min=1)[:, None]
+
+    def decompose(self, items: Padded) -> PooledTerms:
+        """Return the terms x_i / T."""
+        states, lengths = items.items, items.lengths[:, None]
+        is_item = torch.arange(states.shape[1], device=states.device) < lengths
+        return _one_part("mean", torch.where(is_item[..., None], states / lengths.clamp(min=1)[..., None], 0))
 
 
 class LastItem(nn.Module):
@@ -75,6 +102,15 @@ class LastItem(nn.Module):
             last = torch.cat((last[:, :size], states[:, 0, size:]), -1)
         return last if items.mask is None else last.masked_fill(lengths[:, None] < 1, 0)
 
+    def decompose(self, items: Padded) -> PooledTerms:
+        """Return the vector as the term of the last item, its backward half as that of the first."""
+        vector, terms = self(items), torch.zeros_like(items.items)
+        rows, last = torch.arange(len(vector), device=vector.device), (items.lengths - 1).clamp(min=0)
+        size = vector.shape[-1] // self.directions
+        terms[rows, last, :size] = vector[:, :size]
+        terms[rows, 0 if self.directions == 2 else last, size:] = vector[:, size:]
+        return _one_part("last state", terms)
+
 
 class FirstItem(nn.Module):
     """The first of the items (batch, time, dim), giving (batch, dim)."""
@@ -82,6 +118,12 @@ class FirstItem(nn.Module):
     def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
         """Return the first item of each row."""
         return items.items[:, 0]
+
+    def decompose(self, items: Padded) -> PooledTerms:
+        """Return the first item as its own term."""
+        terms = torch.zeros_like(items.items)
+        terms[:, 0] = items.items[:, 0]
+        return _one_part("first item", terms)
 
 
 class ClassToken(FirstItem):
@@ -98,3 +140,7 @@ class ClassToken(FirstItem):
         """Return the items of each row after the learned one: (batch, 1 + time, dim)."""
         token = self.token.to(items.items.dtype).expand(items.items.shape[0], 1, -1)
         return items._replace(items=torch.cat((token, items.items), 1), lengths=items.lengths + 1)
+
+
+def _one_part(name: str, terms: Tensor) -> PooledTerms:
+    return PooledTerms((name,), terms[:, None], torch.zeros_like(terms[0, 0]))

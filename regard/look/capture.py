@@ -12,7 +12,7 @@
 
 import html
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -28,6 +28,7 @@ from regard.look.measures import GradientCall, multiply_by_gradients
 from regard.look.page import page
 from regard.look.recording import Recording
 from regard.look.resolve import resolve
+from regard.look.sample import Axis
 from regard.trace import Trace
 
 _NOTEBOOK_HEIGHT = 640
@@ -137,11 +138,14 @@ class Capture(Sequence[SampleMaps]):
             ]
         )
 
-    def add(self, maps: Sequence[Sequence[AttentionMap]]) -> None:
-        """Add maps to each sample, which has their axes."""
-        pairs = zip(self.samples, maps, strict=True)
+    def add(self, maps: Sequence[Sequence[AttentionMap]], axes: Sequence[Mapping[str, Axis]] = ()) -> None:
+        """Add maps to each sample, and those of their axes that it does not have."""
+        added = zip(self.samples, maps, axes or [{}] * len(maps), strict=True)
         self._samples = tuple(
-            replace(sample_maps, maps=(*sample_maps.maps, *new_maps)) for sample_maps, new_maps in pairs
+            SampleMaps(
+                sample=replace(own.sample, axes=dict(own.sample.axes) | dict(new_axes)), maps=(*own.maps, *new_maps)
+            )
+            for own, new_maps, new_axes in added
         )
 
     def save(

@@ -13,6 +13,8 @@ from regard.look.vectors import ReadVectors
 
 GRADIENT = "weight x gradient"
 """The measure of regard.look.measures."""
+CONTRIBUTION = "contribution"
+"""The measure of regard.look.measures.contribution_maps."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,7 +31,7 @@ class AttentionMap:
     direction: str = ""
     """Direction of a chain, "forward" or "backward"; else empty."""
     measure: str = "weight"
-    """Quantity of the values: "weight", "weight x gradient", "rollout"."""
+    """Quantity of the values: "weight", "weight x gradient", "rollout", "contribution"."""
     queries: str
     """Name of the sample's axis of queries."""
     keys: str

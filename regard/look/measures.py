@@ -1,6 +1,6 @@
-"""Measures computed from recorded weights: entropy, mean distance, attention rollout, and weight times gradient.
+"""Measures of a model's attention: entropy, mean distance, attention rollout, weight times gradient; contributions.
 
-Source: vig2019; abnar2020; chefer2021.
+Source: vig2019; abnar2020; chefer2021; elhage2021.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,13 +11,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.look.maps import AttentionMap, SampleMaps
+from regard.look.maps import CONTRIBUTION, AttentionMap, SampleMaps
 from regard.look.recording import Recording
+from regard.look.sample import Axis, Sample
 from regard.look.tiles import Part, Tile
 
 MAX_ROLLOUT = 1024
 """Longest sequence that rollout is computed for: its cost per layer is cubic in the length."""
 _BLOCK = 1 << 18
+MAX_SCORES = 10
+"""Maximum number of scores that are explained, the best first."""
+_PARTS, _ITEMS = "parts", "items and bias"
 
 
 def entropy(weights: Float[Tensor, "query key"]) -> float | None:
@@ -103,6 +107,55 @@ def _mean(weights: Tensor, terms: Callable[[Tensor, int], Tensor]) -> float | No
         total += float(terms(rows, first).sum(-1)[reads].sum())
         count += int(reads.sum())
     return total / count if count else None
+
+
+def contribution_maps(
+    sample: Sample,
+    parts: Sequence[str],
+    terms: Tensor,
+    bias: Tensor,
+    *,
+    names: Sequence[str],
+    quantity: str,
+    key: str,
+) -> SampleMaps:
+    """Return the map of the contributions to some scores of one sample, with its axes (regard.models.writers.vector).
+
+        parts \\ items      x_1   x_2  ...  x_n   bias
+        all parts                                        the sum of the rows below
+        head 1, counts ...
+        bias
+
+    sample:   whose axis "source" names the items.
+    terms:    (score, part, item), with the padding after the items, if there is any.
+    bias:     (score,)
+    names:    of the scores: each is a head of the map.
+    quantity: what a score is: "log-odds".
+    """
+    source = sample.axes["source"]
+    terms, bias = terms.detach().cpu().double()[..., : len(source)], bias.detach().cpu().double()
+    rows = torch.cat((terms, terms.new_zeros(*terms.shape[:-1], 1)), -1)
+    last = torch.cat((terms.new_zeros(len(terms), terms.shape[-1]), bias[:, None]), -1)[:, None]
+    values = torch.cat((rows.sum(1, keepdim=True) + last, rows, last), 1).float()
+    places = (*source.places, None) if source.places else ()
+    axes = {
+        _PARTS: Axis(labels=("all parts", *parts, "bias"), kind="part"),
+        _ITEMS: replace(source, labels=(*source.labels, "(bias)"), places=places),
+    }
+    sums = values[:, 0].sum(-1).tolist()
+    attention_map = AttentionMap(
+        key=key,
+        name="writes",
+        kind="other",
+        layer=1,
+        measure=CONTRIBUTION,
+        queries=_PARTS,
+        keys=_ITEMS,
+        heads=tuple(names),
+        facts={"sum": f"{quantity}: " + ", ".join(f"{n} {s:+.3f}" for n, s in zip(names, sums, strict=True))},
+        load=lambda head: values[head],
+    )
+    return SampleMaps(sample=replace(sample, axes=dict(sample.axes) | axes), maps=(attention_map,))
 
 
 class GradientCall(NamedTuple):

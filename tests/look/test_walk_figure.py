@@ -187,7 +187,7 @@ def test_what_cannot_be_drawn_is_named(model, capture, tmp_path):
         plot(view="links", head=3)
     with pytest.raises(UserError, match=r"query must be between 1 and \d, got 99"):
         plot(view="walk", query=99)
-    with pytest.raises(UserError, match="`head` selects one of the views links, walk, got view 'alignment'"):
+    with pytest.raises(UserError, match="one of the views links, walk, contributions, got view 'alignment'"):
         plot(head=1)
     with pytest.raises(UserError, match="`query` selects one of the views walk, got view 'links'"):
         plot(view="links", query=1)

@@ -13,7 +13,7 @@ from regard.errors import UserError
 from regard.layers.read import Read
 from regard.look.capture import Capture
 from regard.look.hooks import record_weights
-from regard.look.maps import GRADIENT, AttentionMap
+from regard.look.maps import CONTRIBUTION, GRADIENT, AttentionMap
 from regard.look.record import record
 from regard.look.sample import Image, Plane, Sample, Sound
 from tests.helpers import close
@@ -49,6 +49,9 @@ def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
                 len(sample_maps.keys(attention_map)),
             )
             assert attention_map.weights.shape == sizes
+            if attention_map.measure == CONTRIBUTION:
+                close(attention_map.weights[:, 0], attention_map.weights[:, 1:].sum(1))
+                continue
             assert (attention_map.weights >= 0).all()
             totals = attention_map.weights.sum(-1)
             read = torch.ones_like(totals)
@@ -127,7 +130,7 @@ def check_gradients(run: Any, inputs: Sequence[Any]) -> Capture:
     for part, sample_maps, plain_maps in zip(parts, capture, plain, strict=True):
         assert sample_maps.sample.title == plain_maps.sample.title
         weights = {weights_map.name: weights_map for weights_map in sample_maps.find()}
-        assert list(weights) == [weights_map.name for weights_map in plain_maps.maps]
+        assert list(weights) == [weights_map.name for weights_map in plain_maps.find()]
         gradient_maps = sample_maps.find(measure=GRADIENT)
         assert [gradient_map.name for gradient_map in gradient_maps] == [
             name for name in weights if "before the first step" not in name

@@ -1,7 +1,9 @@
 """Runs of `reviews` and `images`: training, use from Python and from the command line, metrics."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from regard.recipes.base.pictures import patch_axis
 from regard.recipes.load import load
 from regard.recipes.metrics.vectors import class_scores
 from regard.recipes.targets.labels import ClassTarget
+from tests.helpers import close
 from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input
 
 WORDS = {"good": ["great", "fine", "lovely"], "bad": ["awful", "dull", "grim"], "odd": ["strange", "queer", "weird"]}
@@ -42,6 +45,13 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     limits = "--train.steps 60 --train.warmup 5 --train.lr 5e-3 --train.validate-every 20 --train.tensorboard false"
     assert main(f"train reviews --run {folder / 'run'} {files} {small} {limits} --tokenizer.min-count 1".split()) == 0
     return folder / "run"
+
+
+def check_contributions(run: Any, given: Any, scores: Sequence[float], names: Sequence[str]) -> None:
+    """Check that the contributions sum to these scores of these names, the best first."""
+    (contributions,) = run.look([given])[0].find(measure="contribution")
+    assert contributions.heads == tuple(names)
+    close(contributions.weights[:, 0].sum(-1), torch.tensor(scores, dtype=torch.float32))
 
 
 @pytest.fixture(scope="module")
@@ -276,3 +286,29 @@ def test_skipped_lines_are_reported_on_stderr(reviews, capsys, tmp_path):
     captured = capsys.readouterr()
     assert json.loads(captured.out)["examples"] == 1
     assert "skipped 1 bad lines" in captured.err
+
+
+def test_contributions_sum_to_the_scores_of_the_answer(reviews: Path, pictures: Path, tmp_path: Path) -> None:
+    run = load(reviews)
+    p = run.answer(["it was lovely 3"])[0].output[0].double().log()
+    order = p.argsort(descending=True).tolist()
+    names = [run.recipe.target.names[i] for i in order]
+    check_contributions(run, "it was lovely 3", [float(p[i] - (p.sum() - p[i]) / 2) for i in order], names)
+    photos = load(pictures / "run")
+    photo = sorted((pictures / "test").rglob("*.png"))[0]
+    answer = photos.answer([photo])[0]
+    odds = float(answer.output.max().logit())
+    check_contributions(
+        photos, photo, [odds, -odds], [one.text for one in photos.recipe.target.rank(answer.output, 2)[0]]
+    )
+    assert main(f"look {reviews} lovely --view contributions --out {tmp_path / 'why.svg'}".split()) == 0
+    assert "bias" in (tmp_path / "why.svg").read_text(encoding="utf-8")
+
+
+def test_without_terms_a_note_says_that_contributions_are_not_shown(reviews: Path) -> None:
+    notes: list[str] = []
+    run = load(reviews, notify=notes.append)
+    run.model.writes.norm = torch.nn.Identity()
+    assert not run.look(["a lovely film"])[0].find(measure="contribution")
+    reason = "the output layer is Identity and Linear, and not LayerNorm and Linear"
+    assert notes == [f"contributions to the score are not shown: {reason}"]

@@ -21,7 +21,9 @@ RATIOS = [np.random.default_rng(i).normal(size=(len(row), 2, 3)).astype(np.float
 def model() -> Model:
     torch.manual_seed(1)
     reads = RatioTextReader(embedding_table(11, CONFIG.core.width))
-    classifier = build_classifier(CONFIG, reads, lambda dim, pool: NaiveBayesWriter(dim, 3, kinds=2, pool=pool))
+    classifier = build_classifier(
+        CONFIG, reads, lambda dim, pool: NaiveBayesWriter(dim, 3, kinds=("word", "bigram"), pool=pool)
+    )
     return classifier.double().eval()
 
 

@@ -5,7 +5,7 @@ import { prepareCanvas, make } from "./dom.js";
 import { headName, formatShort } from "./format.js";
 import type { Panel } from "./pane.js";
 import { scalePicker } from "./pickers.js";
-import { MEASURES } from "./texts.js";
+import { MEASURES, ONE_PART } from "./texts.js";
 import type { Shown, Table } from "./view.js";
 
 const WIDTH = 180;
@@ -35,6 +35,8 @@ export function footer(pane: Panel, table: Table, most = darkest(pane.shown, tab
     parts.push(make("div", { class: "line" }, legends, factsLine(shown)));
   }
   parts.push(make("p", { class: "pale" }, MEASURES[read.measure].about));
+  const hasContributions = shown.sample.reads.some((each) => each.measure === "contribution");
+  if (hasContributions && read.measure !== "contribution") parts.push(make("p", { class: "pale" }, ONE_PART));
   if (!table.isComplete) {
     const mean = shown.head < 0 && view === "alignment" ? MEAN : "";
     const words = [page.note, OMITTED[view] ?? OMITTED["others"]!, mean].filter((words) => words);

@@ -5,7 +5,7 @@ import { footer } from "./footer.js";
 import { DataError } from "./load.js";
 import type { Page, Read } from "./page.js";
 import { pickers } from "./pickers.js";
-import { mostSimilar, siblings } from "./reads.js";
+import { hasMean, mostSimilar, siblings } from "./reads.js";
 import { defaultScale, type State } from "./state.js";
 import { tableOf } from "./table.js";
 import { hideTip, showTip } from "./tip.js";
@@ -142,6 +142,7 @@ export class Panel implements Pane {
     if (next.query !== null && next.query >= queries.length) next.query = null;
     if (next.key !== null && next.key >= keys.length) next.key = null;
     next.head = next.read.heads.length === 1 ? 0 : Math.min(next.head, next.read.heads.length - 1);
+    if (!hasMean(next.read)) next.head = Math.max(0, next.head);
     return next;
   }
 
@@ -224,7 +225,9 @@ export class Panel implements Pane {
       this.choose({ read: reads[(reads.indexOf(shown.read) + by + reads.length) % reads.length]! });
     } else if (what === "head") {
       const heads = shown.read.heads.length;
-      if (heads > 1) this.choose({ head: ((shown.head + 1 + by + heads + 1) % (heads + 1)) - 1 });
+      const first = hasMean(shown.read) ? -1 : 0;
+      const count = heads - first;
+      if (heads > 1) this.choose({ head: ((shown.head - first + by + count) % count) + first });
     } else {
       const { length } = shown.sample.axes[shown.read.queries]!.labels;
       const from = shown.query ?? (by > 0 ? -1 : length);

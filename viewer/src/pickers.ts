@@ -4,7 +4,7 @@ import { isSigned } from "./color.js";
 import { make } from "./dom.js";
 import { readable } from "./format.js";
 import type { Panel } from "./pane.js";
-import { groupId, groupsOf, measuresOf, siblings } from "./reads.js";
+import { groupId, groupsOf, hasMean, measuresOf, siblings } from "./reads.js";
 import { MEASURES } from "./texts.js";
 import type { View } from "./view.js";
 
@@ -113,10 +113,10 @@ function headPicker(pane: Panel): HTMLElement | null {
   const { heads } = pane.shown.read;
   if (heads.length < 2) return null;
   const options = [
-    { value: "-1", name: `mean over ${heads.length}` },
+    ...(hasMean(pane.shown.read) ? [{ value: "-1", name: `mean over ${heads.length}` }] : []),
     ...heads.map((name, index) => ({ value: String(index), name: name || String(index + 1) })),
   ];
-  return picker("Head", options, String(pane.shown.head), (value) => pane.choose({ head: Number(value) }));
+  return picker(hasMean(pane.shown.read) ? "Head" : "Score", options, String(pane.shown.head), (value) => pane.choose({ head: Number(value) }));
 }
 
 /** Picker of the number with the darkest color. */

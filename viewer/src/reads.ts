@@ -43,7 +43,7 @@ export function siblings(sample: Sample, read: Read): Read[] {
 
 /** The measures of a sample, in the order of the picker. */
 export function measuresOf(sample: Sample): Read["measure"][] {
-  const order: Read["measure"][] = ["weight", "weight x gradient", "rollout"];
+  const order: Read["measure"][] = ["contribution", "weight", "weight x gradient", "rollout"];
   return order.filter((measure) => sample.reads.some((read) => read.measure === measure));
 }
 
@@ -66,7 +66,7 @@ export function mostSimilar(sample: Sample, read: Read, now: Read | null = null)
   return best;
 }
 
-/** The initial read: weights before other measures, cross-attention before self-attention. */
+/** The initial read: contributions, then weights, before other measures; cross-attention before self-attention. */
 export function firstRead(sample: Sample): Read | null {
   const kinds = ["cross", "recurrent", "pooling", "chain", "encoder self", "self", "decoder self", "other"];
   const measure = measuresOf(sample)[0];
@@ -78,5 +78,10 @@ export function firstRead(sample: Sample): Read | null {
 
 /** The initial head: the mean, unless most weights are omitted, which leaves few that all heads include. */
 export function firstHead(read: Read): number {
-  return read.heads.length === 1 || read.weights.form === "top" ? 0 : -1;
+  return read.heads.length === 1 || read.weights.form === "top" || !hasMean(read) ? 0 : -1;
+}
+
+/** Return true if the mean over the heads of a read is a quantity: heads of contributions are different scores. */
+export function hasMean(read: Read): boolean {
+  return read.measure !== "contribution";
 }

@@ -1,7 +1,7 @@
 /** The state of the page in the fragment of its address: #sample=0&read=NAME&head=2&view=links&query=3 */
 
 import type { Capture, Page, Read, Sample } from "./page.js";
-import { firstHead, firstRead } from "./reads.js";
+import { firstHead, firstRead, hasMean } from "./reads.js";
 import type { Shown } from "./view.js";
 
 /** State of a pane: selection and view. */
@@ -50,7 +50,7 @@ export function fromFragment(page: Page, fragment: string, prefix = ""): State |
     capture,
     sample,
     read: selected,
-    head: parseIndex(field("head"), -1, selected.heads.length) ?? firstHead(selected),
+    head: parseIndex(field("head"), hasMean(selected) ? -1 : 0, selected.heads.length) ?? firstHead(selected),
     query: parseIndex(field("query"), 0, sample.axes[selected.queries]!.labels.length),
     key: parseIndex(field("key"), 0, sample.axes[selected.keys]!.labels.length),
     scale: parseScale(field("scale")) ?? defaultScale(sample, selected),

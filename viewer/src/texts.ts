@@ -5,6 +5,7 @@ import type { Read, Sample } from "./page.js";
 
 /** Name of the group of a read in the pickers. */
 export function groupName(sample: Sample, read: Read): string {
+  if (read.measure === "contribution") return "All parts of the model";
   const query = sample.axes[read.queries]?.kind ?? "item";
   const keys = plural(sample.axes[read.keys]?.kind ?? "item");
   const queries = read.queries === "output" ? `target ${plural(query)}` : plural(query);
@@ -34,6 +35,12 @@ export const MEASURES: Record<Read["measure"], { name: string; about: string }> 
       "a \u00b7 dy/da: the first-order effect of the weight a on the log-probability y of the prediction; negative where a " +
       "larger weight would make the prediction less likely.",
   },
+  contribution: {
+    name: "contribution",
+    about:
+      "What each part of the model adds to the score at each item, at the statistics of this input's normalization: " +
+      "the first row, all parts, sums to the score; its sign is for (blue) or against (orange) the answer.",
+  },
   rollout: {
     name: "rollout",
     about:
@@ -41,6 +48,10 @@ export const MEASURES: Record<Read["measure"], { name: string; about: string }> 
       "(Abnar & Zuidema 2020).",
   },
 };
+
+/** Note below the weights of a sample with contributions. */
+export const ONE_PART =
+  "These weights are one part of the model: the measure contribution shows what all parts add to the score.";
 
 /** Limits of attention weights as explanations. */
 export const WARNING =
@@ -81,6 +92,13 @@ export const EXPLAINED: Record<string, Explanation> = {
     means: "How much of each input reaches each position, if every layer is half attention and half residual connection.",
     not: "The effect of values and feed-forward layers: rollout uses only the weights, with equal importance of all heads.",
     source: "Abnar & Zuidema 2020",
+  },
+  contribution: {
+    name: "contribution",
+    formula: "score = sum over parts p and items i of c_pi + bias, exactly",
+    means: "How much of the score comes through this part from the state of the model at this item.",
+    not: "Where the state of an item comes from: an encoder that mixes items has read the others.",
+    source: "regard.models.writers.vector",
   },
   "weight x gradient": {
     name: "weight \u00d7 gradient",

@@ -10,6 +10,7 @@
     links            lines between queries and keys, as thick as the weights
     walk             X -> Q, K, V -> scores -> weights -> Z of a head, with its numbers
     multihead        the same for all heads, their concatenation, and W_O
+    contributions    what each part of the model adds to the score at each item
 
 By default the read nearest to the output is plotted: chain, pooling, cross, recurrent, then self-attention; `kind` and
 `layer` select another. Token by token the mean over all layers is plotted, unless `layer` is given. (xu2015, figure 2)
@@ -29,13 +30,15 @@ from regard.look.figures.chain import Chain, plot_chain
 from regard.look.figures.heat import plot_heat
 from regard.look.figures.links import plot_links
 from regard.look.figures.results import plot_boxes, plot_events, plot_tracks
-from regard.look.figures.walk import plot_multihead, plot_walk
+from regard.look.figures.walk import plot_contributions, plot_multihead, plot_walk
 from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.sample import Axis, Image, Plane, Sound
 
-ViewName = Literal["alignment", "chain", "heat", "boxes", "events", "tracks", "links", "walk", "multihead"]
+ViewName = Literal[
+    "alignment", "chain", "heat", "boxes", "events", "tracks", "links", "walk", "multihead", "contributions"
+]
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
-HEAD_VIEWS, QUERY_VIEWS = ("links", "walk"), ("walk",)
+HEAD_VIEWS, QUERY_VIEWS = ("links", "walk", "contributions"), ("walk",)
 """Views that show one head, and one query."""
 
 _NEAREST: tuple[Kind, ...] = ("chain", "pooling", "cross", "recurrent", "encoder self", "decoder self", "other")
@@ -61,7 +64,8 @@ def draw(
     view:   one of VIEWS; by default the one that fits.
     kind:   kind of the reads to plot (regard.layers.read); by default those nearest to the output.
     layer:  layer to plot head by head, from 1; by default the last.
-    head:   head of the views links (by default the mean over heads) and walk (by default the first), from 1.
+    head:   head of the views links (by default the mean over heads) and walk (by default the first), and score of the
+            view contributions (by default the best), from 1.
     query:  query of the view walk, from 1; by default all.
     Raises: UserError for another suffix, an existing file (unless overwrite), if the sample, view, read, layer, head or
             query does not exist, the view shows no single head or query, or vectors that it shows were not recorded;
@@ -90,6 +94,7 @@ def draw(
             query=None if query is None else query - 1,
             overwrite=overwrite,
         ),
+        "contributions": lambda: plot_contributions(sample_maps, path, 0 if head is None else head - 1, overwrite),
         "multihead": lambda: plot_multihead(
             sample_maps, _layer(_maps(sample_maps, kind), layer), path, overwrite=overwrite
         ),

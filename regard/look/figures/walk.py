@@ -20,7 +20,7 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.look.figures.labels import readable
 from regard.look.figures.matrix import PALE, Matrix, Sheet, labels_of
-from regard.look.maps import AttentionMap, SampleMaps
+from regard.look.maps import CONTRIBUTION, AttentionMap, SampleMaps
 from regard.look.sample import Axis
 from regard.look.vectors import ReadVectors
 
@@ -125,6 +125,32 @@ def plot_multihead(sample_maps: SampleMaps, attention_map: AttentionMap, path: P
     low = top
     for matrix in matrices:
         _, low = sheet.add(matrix, last + matrices[0].label_width, low + 0.3)
+    return sheet.save(path, overwrite=overwrite)
+
+
+def plot_contributions(sample_maps: SampleMaps, path: Path, score: int, overwrite: bool) -> Path:
+    """Plot the contributions to one score, by its index; see regard.look.measures.
+
+    Raises: UserError if the sample has no contributions, or no such score.
+    """
+    maps = sample_maps.find(measure=CONTRIBUTION)
+    if not maps:
+        raise UserError(
+            "view 'contributions' shows models that predict from one vector (reviews, images); this sample has none"
+        )
+    names = maps[0].heads
+    if not 0 <= score < len(names):
+        raise UserError(f"head must be between 1 and {len(names)}, the scores {', '.join(names)}, got {score + 1}")
+    numbers = maps[0].head(score).numpy()
+    matrix = Matrix(
+        title=f"{names[score]}: {numbers[0].sum():+.3f}",
+        numbers=numbers,
+        rows=labels_of(sample_maps.queries(maps[0]).labels),
+        columns=labels_of(sample_maps.keys(maps[0]).labels),
+    )
+    sheet = Sheet()
+    top = _title(sheet, sample_maps, "contributions to the score")
+    sheet.add(matrix, _EDGE + matrix.label_width, top)
     return sheet.save(path, overwrite=overwrite)
 
 

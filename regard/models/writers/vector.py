@@ -3,11 +3,21 @@
     h  = pool(core.encode(items))                            one vector per row (regard.layers.pool)
     h' = dropout(LayerNorm(h))      scores = W h' + b        subclasses define the prediction and the loss
 
-Source: lectures, E.1 (sequence to vector).
+For one input the scores are a sum over the encoded items x_i (`explain`). The pool is a sum of terms t_i; at the mean
+m and the deviation s = sqrt(variance + eps) of the vector h of this input, LayerNorm is linear:
+
+    d . scores = sum_i g . t_i + g . t_0 + d . (W beta + b)        g = (u - mean(u)) / s        u = gamma * (W^T d)
+
+gamma and beta: scale and shift of LayerNorm; t_0: bias of the pool; d: weights of the scores, such as 1 and -1 for the
+difference of two classes. The contributions g . t_i are exact for this input. x_i is the state of the encoder at item
+i, which has read other items.
+
+Source: lectures, E.1 (sequence to vector); sums of terms through a LayerNorm at its own mean and deviation: elhage2021.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -17,6 +27,23 @@ from regard.layers.linear import Linear
 from regard.layers.pool import AttentionPooling, ClassToken
 from regard.models.cores.core import Core
 from regard.models.writers.writer import Writer
+
+
+class Contributions(NamedTuple):
+    """Terms of combinations of the scores of each row: what each part of the model adds at each item, and a bias."""
+
+    parts: tuple[str, ...]
+    terms: Float[Tensor, "batch combination part time"]
+    bias: Float[Tensor, "batch combination"]
+
+    @property
+    def total(self) -> Float[Tensor, "batch combination"]:
+        """Return the combinations of the scores."""
+        return self.terms.sum((-2, -1)) + self.bias
+
+
+class NoTermsError(Exception):
+    """The scores cannot be written as a sum over the items."""
 
 
 class VectorWriter(Writer):
@@ -47,3 +74,41 @@ class VectorWriter(Writer):
     def scores(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch size"]:
         """Return the scores of the output layer."""
         return self.output(self.dropout(self.norm(vector)))
+
+    def explain(
+        self, encoded: Padded, weights: Float[Tensor, "combination size"], *, source: Any = None
+    ) -> Contributions:
+        """Return weights @ scores as a sum of contributions of the items, in evaluation.
+
+        Raises: NoTermsError if the pool has no `decompose`, norm or output layer are other modules, or the terms do not
+                sum to the scores.
+        """
+        decompose = getattr(self.pool, "decompose", None)
+        if decompose is None:
+            raise NoTermsError(f"the pool {type(self.pool).__name__} has no method `decompose`")
+        if type(self.norm) is not nn.LayerNorm or not isinstance(self.output, nn.Linear):
+            raise NoTermsError(
+                f"the output layer is {type(self.norm).__name__} and {type(self.output).__name__}, and not LayerNorm "
+                "and Linear"
+            )
+        pooled, vector = decompose(encoded), self.pool(encoded)
+        variance, _ = torch.var_mean(vector, -1, unbiased=False)
+        direction = weights @ self.output.weight
+        slope = direction if self.norm.weight is None else direction * self.norm.weight
+        slope = (slope - slope.mean(-1, keepdim=True)) / (variance + self.norm.eps).sqrt()[:, None, None]
+        terms = torch.einsum("bcd,bptd->bcpt", slope, pooled.terms)
+        bias = slope @ pooled.bias
+        if self.norm.bias is not None:
+            bias = bias + direction @ self.norm.bias
+        if self.output.bias is not None:
+            bias = bias + weights @ self.output.bias
+        result = Contributions(pooled.parts, terms, bias)
+        _check_sum(result, self.output(self.norm(vector)) @ weights.T)
+        return result
+
+
+def _check_sum(contributions: Contributions, expected: Tensor) -> None:
+    """Raise NoTermsError if contributions do not sum to the scores, as with a hook or a subclass that changes them."""
+    size = contributions.terms.abs().sum((-2, -1)) + contributions.bias.abs() + 1
+    if not ((contributions.total - expected).abs() <= 1e-3 * size).all():
+        raise NoTermsError("the terms do not sum to the scores of the model")

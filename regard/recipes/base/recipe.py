@@ -25,6 +25,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from torch import Tensor, nn
 
 from regard.errors import UserError
+from regard.look.maps import SampleMaps
 from regard.look.sample import Sample
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.config import defaults_of_run
@@ -358,6 +359,12 @@ class Recipe(ABC, Generic[ConfigT]):
     def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Any]) -> Sample | None:
         """Return the description of a row for captures, given the answers to all rows; None if it is not shown."""
         return Sample(title=prepared.name_of(row))
+
+    def explain(
+        self, inference: ActiveModel, prepared: Prepared, row: int, answer: Any, sample: Sample
+    ) -> SampleMaps | None:
+        """Return maps whose numbers sum to the scores of an answer (regard.look.measures); None if it has none."""
+        return None
 
     def check_log_prob(self) -> None:
         """Raise UserError if answers have no probability, so that there is nothing to differentiate."""

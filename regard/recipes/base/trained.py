@@ -168,6 +168,7 @@ class TrainedRun:
             raise UserError(f"this model does not attend: {error}") from error
         if not any(capture.recording.counts().values()):
             raise UserError("no attention was recorded: inputs of a single item have no other item to attend to")
+        self._explain(capture, prepared, answers)
         if gradients:
             self._differentiate(capture, prepared, answers)
         return capture
@@ -260,6 +261,19 @@ class TrainedRun:
             for i, answer in enumerate(answers)
             if examples.reference is not None
         ]
+
+    def _explain(self, capture: Capture, prepared: Prepared, answers: Sequence[Any]) -> None:
+        """Add the contributions to the scores of each answer, if the recipe has them."""
+        if len(capture) != len(prepared.rows):
+            return
+        with torch.no_grad():
+            found = [
+                self.recipe.explain(self._active, prepared, row, answers[row], maps.sample)
+                for row, maps in enumerate(capture)
+            ]
+        if any(found):
+            axes = [{} if one is None else one.sample.axes for one in found]
+            capture.add([() if one is None else one.maps for one in found], axes)
 
     def _differentiate(self, capture: Capture, prepared: Prepared, answers: Sequence[Any]) -> None:
         """Run each answer once more with teacher forcing and gradients, and add the gradient maps to the capture."""

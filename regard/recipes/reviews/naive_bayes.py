@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from regard.attention.axes import widen
+from regard.attention.kernels import reference
 from regard.attention.masks import Padded
 from regard.attention.memory import Memory
 from regard.layers.linear import Linear
@@ -27,6 +28,7 @@ from regard.layers.read import Read, Role
 from regard.models.cores.core import Core
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.classes import ClassWriter
+from regard.models.writers.vector import Contributions
 
 
 class RatioTexts(NamedTuple):
@@ -78,6 +80,15 @@ class NaiveBayesScores(nn.Module):
         mean = self.read(self.query.expand(len(ratios), 1, -1), memory).squeeze(1)
         return items.lengths[:, None] * mean
 
+    def decompose(
+        self, items: Padded, ratios: Float[Tensor, "batch time kinds classes"]
+    ) -> Float[Tensor, "batch classes kinds time"]:
+        """Return the terms n a_i s_k r_ik of the scores."""
+        memory = Memory(self.key(items.items), items.items, items.mask)
+        weights = reference.weights(self.read.prepare_inputs(self.query.expand(len(ratios), 1, -1), memory))
+        counts = items.lengths[:, None, None] * weights  # (batch, 1, time)
+        return counts[:, None] * (self.scale[:, None] * ratios.to(items.items.dtype)).permute(0, 3, 2, 1)
+
 
 class RatioTextReader(TokenReader):
     """Reader of the subwords of texts with log-count ratios (RatioTexts)."""
@@ -88,20 +99,24 @@ class RatioTextReader(TokenReader):
 
 
 class NaiveBayesWriter(ClassWriter):
-    """Classification head for texts with log-count ratios (RatioTexts) of `kinds` kinds."""
+    """Classification head for texts with log-count ratios (RatioTexts).
+
+    kinds: names of the kinds of features.
+    """
 
     def __init__(
         self,
         dim: int,
         num_classes: int,
         *,
-        kinds: int,
+        kinds: Sequence[str],
         pool: nn.Module | None = None,
         dropout: float = 0.0,
         label_smoothing: float = 0.0,
     ):
         super().__init__(dim, num_classes, pool=pool, dropout=dropout, label_smoothing=label_smoothing)
-        self.ratio_scores = NaiveBayesScores(dim, kinds)
+        self.kinds = tuple(kinds)
+        self.ratio_scores = NaiveBayesScores(dim, len(kinds))
         nn.init.zeros_(self.output.weight)  # initially the scores are those of naive Bayes alone
         nn.init.zeros_(self.output.bias)
 
@@ -114,3 +129,12 @@ class NaiveBayesWriter(ClassWriter):
     def scores(self, hidden: NaiveBayesHidden) -> Float[Tensor, "batch classes"]:  # type: ignore[override]
         """Return the scores of the output layer plus those of naive Bayes, in float32."""
         return widen(super().scores(hidden.vector)) + hidden.scores
+
+    def explain(
+        self, encoded: Padded, weights: Float[Tensor, "combination size"], *, source: Any = None
+    ) -> Contributions:
+        """Return weights @ scores as a sum of contributions of the items, in evaluation; see VectorWriter."""
+        vector = super().explain(encoded, weights)
+        counted = torch.einsum("cs,bskt->bckt", weights, self.ratio_scores.decompose(encoded, source.ratios))
+        names = tuple(f"counts: {kind}" for kind in self.kinds)
+        return Contributions((*names, *vector.parts), torch.cat((counted, vector.terms), 2), vector.bias)

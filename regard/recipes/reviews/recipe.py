@@ -140,7 +140,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
             return build_classifier(
                 config, reads, lambda dim, pool: self.target.build_writer(dim, config, smoothing, pool)
             )
-        target, kinds = self.target, len(KINDS[self.feature_kinds])
+        target, kinds = self.target, KINDS[self.feature_kinds]
         assert isinstance(target, ClassTarget)  # ratios are by class
         settings = {"kinds": kinds, "dropout": config.dropout, "label_smoothing": smoothing}
         return build_classifier(

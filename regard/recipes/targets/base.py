@@ -37,6 +37,18 @@ class RawTargets(NamedTuple):
     on_bad: OnBad
 
 
+class ScoreWeights(NamedTuple):
+    """Scores of an answer as combinations of those of the output layer: rows @ scores + shift."""
+
+    names: list[str]
+    rows: Tensor
+    """(combination, size)"""
+    shift: Tensor
+    """(combination,)"""
+    quantity: str
+    """What they are, such as "log-odds"."""
+
+
 class Target(ABC):
     """Kind of targets of a run: encodes them, builds the output layer, scores and formats answers."""
 
@@ -92,6 +104,10 @@ class Target(ABC):
     @abstractmethod
     def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> Mapping[str, object]:
         """Return an output (1, ...) and its best answers as JSON."""
+
+    @abstractmethod
+    def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
+        """Return at most `most` scores of an output (1, ...) to explain, the best first."""
 
     def format_title(self, best: Ranked) -> str:
         """Return an answer for the title of a figure."""

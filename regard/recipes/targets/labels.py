@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -18,7 +19,7 @@ from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.answers import ClassAnswer, LabelsAnswer
 from regard.recipes.base.recipe import Ranked
 from regard.recipes.metrics.vectors import LABEL_THRESHOLD, class_scores, label_scores
-from regard.recipes.targets.base import MAX_SHOWN, RawTargets, Target, check_not_empty, parse_rows
+from regard.recipes.targets.base import MAX_SHOWN, RawTargets, ScoreWeights, Target, check_not_empty, parse_rows
 
 
 class _NamedTarget(Target):
@@ -92,6 +93,15 @@ class ClassTarget(_NamedTarget):
         best = ranked[0]
         return {"label": best.text, "probability": best.score, "labels": _to_dict(output, self.names, ranked)}
 
+    def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
+        """Return the score of each class minus the mean of the others: for two classes, the log-odds."""
+        count = len(self.names)
+        chosen = output[0].topk(min(most, count)).indices
+        rows = torch.full((len(chosen), count), -1.0 / max(count - 1, 1))
+        rows[torch.arange(len(chosen)), chosen] = 1.0
+        quantity = "log-odds" if count == 2 else "score minus the mean of the other classes"
+        return ScoreWeights([self.names[i] for i in chosen.tolist()], rows, torch.zeros(len(chosen)), quantity)
+
 
 class LabelsTarget(_NamedTarget):
     """Any subset of several labels (multi-label classification)."""
@@ -154,6 +164,12 @@ class LabelsTarget(_NamedTarget):
         """Return the predicted labels, and the probabilities of all labels, or of the best ones."""
         predicted = self._to_names(output[0] >= LABEL_THRESHOLD)
         return {"predicted": list(predicted), "labels": _to_dict(output, self.names, ranked)}
+
+    def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
+        """Return the logit of each label: its log-odds."""
+        chosen = output[0].topk(min(most, len(self.names))).indices
+        names = [self.names[i] for i in chosen.tolist()]
+        return ScoreWeights(names, torch.eye(len(self.names))[chosen], torch.zeros(len(chosen)), "log-odds")
 
     def _to_names(self, row: Tensor) -> tuple[str, ...]:
         return tuple(self.names[number] for number in row.nonzero().squeeze(1).tolist())

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -20,7 +21,7 @@ from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.answers import ValuesAnswer
 from regard.recipes.base.recipe import Ranked
 from regard.recipes.metrics.vectors import number_scores
-from regard.recipes.targets.base import RawTargets, Target, check_not_empty, parse_rows
+from regard.recipes.targets.base import RawTargets, ScoreWeights, Target, check_not_empty, parse_rows
 from regard.system.files import read_json
 
 _MOST, _LEAST, _FINENESS = 1e15, 1e-15, 1e-6
@@ -116,10 +117,18 @@ class NumberTarget(Target):
         return [row[0] for row in rows] if len(self.means) == 1 else [tuple(row) for row in rows]
 
     def to_json(self, output: Tensor, ranked: Sequence[Ranked]) -> ValuesAnswer:
-        """Return the numbers by name: value, or value 1, value 2 ..., unless columns were chosen by name."""
+        """Return the numbers by name."""
+        return {"values": dict(zip(self._all_names(), output[0].double().tolist(), strict=True))}
+
+    def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
+        """Return the numbers in their own unit."""
+        rows, shift = torch.diag(torch.tensor(self.deviations)), torch.tensor(self.means)
+        return ScoreWeights(list(self._all_names()[:most]), rows[:most], shift[:most], "number")
+
+    def _all_names(self) -> Sequence[str]:
+        """Return value, or value 1, value 2 ..., unless columns were chosen by name."""
         count = len(self.means)
-        names = self.names or (("value",) if count == 1 else [f"value {i}" for i in range(1, count + 1)])
-        return {"values": dict(zip(names, output[0].double().tolist(), strict=True))}
+        return self.names or (("value",) if count == 1 else [f"value {i}" for i in range(1, count + 1)])
 
     def to_texts(self, targets: Tensor) -> list[str]:
         """Return the numbers of each row with five digits, separated as in the files."""

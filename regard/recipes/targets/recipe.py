@@ -11,7 +11,10 @@ from torch import Tensor
 from regard.data.config import OnBad
 from regard.errors import UserError
 from regard.layers.pool import ClassToken
+from regard.look.maps import SampleMaps
+from regard.look.measures import MAX_SCORES, contribution_maps
 from regard.look.sample import Axis, Sample
+from regard.models.writers.vector import NoTermsError
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.config import RankedPrediction
 from regard.recipes.base.entry import Entry
@@ -132,6 +135,22 @@ class TargetRecipe(Recipe[ConfigT]):
         if isinstance(inference.model.writes.pool, ClassToken):
             axes["source"] = axes["source"].prepend("[class]")
         return replace(sample, title=f"{sample.title} -> {self.target.format_title(best)}", axes=axes)
+
+    def explain(
+        self, inference: ActiveModel, prepared: Prepared, row: int, answer: Tensor, sample: Sample
+    ) -> SampleMaps | None:
+        """Return the contributions of each part of the model at each item to the scores of the answer."""
+        model, weights = inference.model, self.target.score_weights(answer, MAX_SCORES)
+        source = self.collate(prepared.rows[row : row + 1]).to(device_of(model))
+        encoded = model.encoder(source)
+        try:
+            found = model.writes.explain(encoded, weights.rows.to(encoded.items), source=source)
+        except NoTermsError as error:
+            if row == 0:
+                self.notify(f"contributions to the score are not shown: {error}")
+            return None
+        names = {"names": weights.names, "quantity": weights.quantity, "key": f"contribution/{row}"}
+        return contribution_maps(sample, found.parts, found.terms[0], found.bias[0].cpu() + weights.shift, **names)
 
     def check_log_prob(self) -> None:
         """Raise UserError for a run that predicts numbers."""

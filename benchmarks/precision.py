@@ -2,7 +2,7 @@
 
     python benchmarks/precision.py [--threads 1] [--steps 200] [--seconds 300] [--simulate 0.5]
 
-    measurement   the products timed by regard.train.precision: its duration, and the GFLOP/s of each precision
+    measurement   the products timed by regard.training.precision: its duration, and the GFLOP/s of each precision
     steps         training steps of `regard train dates` in both precisions, on the same batches, in turn
     choice        the precision of `auto`, and the time of its steps relative to those of the faster precision
 
@@ -30,14 +30,14 @@ from regard.bench.machine import processor_name
 from regard.recipes.base.run import Run
 from regard.recipes.dates.config import DatesRunConfig
 from regard.recipes.load import load
-from regard.recipes.training import train
-from regard.train import precision
-from regard.train.config import TrainConfig
-from regard.train.distribution import Replica, World
-from regard.train.optimizer import build_optimizer
-from regard.train.precision import PRECISIONS, Measurement, Precision, measure_products, resolve_precision
-from regard.train.protocols import TrainingBatches
-from regard.train.step import add_gradients
+from regard.recipes.training import train_run
+from regard.training import precision
+from regard.training.config import TrainConfig
+from regard.training.distribution import Replica, World
+from regard.training.optimizer import build_optimizer
+from regard.training.precision import PRECISIONS, Measurement, Precision, measure_products, resolve_precision
+from regard.training.protocols import TrainingBatches
+from regard.training.step import add_gradients
 
 CPU = torch.device("cpu")
 
@@ -67,7 +67,7 @@ def time_steps(folder: Path, *, steps: int, seconds: float) -> dict[str, list[fl
         data=replace(config.data, val_size=8, test_size=8),
         train=replace(config.train, steps=1, precision="float32", tensorboard=False),
     )
-    train(folder, Run(recipe="dates", seed=1, config=short), notify=lambda text: None)
+    train_run(folder, Run(recipe="dates", seed=1, config=short), notify=lambda text: None)
     steppers = {}
     for name in PRECISIONS:
         trained = load(folder)

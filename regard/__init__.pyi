@@ -89,5 +89,6 @@ from regard.models.writers.tokens import TokenWriter as TokenWriter
 from regard.models.writers.tracks import TrackWriter as TrackWriter
 from regard.models.writers.writer import Writer as Writer
 from regard.recipes.load import load as load
+from regard.recipes.training import train as train
 
 __version__: str

@@ -42,8 +42,8 @@ _FIRST = {"predict": "settings", "train": "set-up"}
 _PHASES = {
     ("regard/recipes/load.py", "load"): ("loading", "answer"),
     ("regard/engines/registry.py", "prepare"): ("engine", "answer"),
-    ("regard/train/loop.py", "_Run.step"): ("step", None),
-    ("regard/train/distribution.py", "Replica.loss"): ("loss", "step"),
+    ("regard/training/loop.py", "_Run.step"): ("step", None),
+    ("regard/training/distribution.py", "Replica.loss"): ("loss", "step"),
 }
 """Phase during and after a function; None: the observation ends."""
 

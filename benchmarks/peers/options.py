@@ -64,7 +64,7 @@ def training_precisions(options: Options, report: Report) -> tuple[str, ...]:
     """
     import torch  # noqa: PLC0415  # `--help` needs no torch
 
-    from regard.train.precision import has_native_bfloat16  # noqa: PLC0415
+    from regard.training.precision import has_native_bfloat16  # noqa: PLC0415
 
     if options.quick:
         return ("float32",)

@@ -2,7 +2,7 @@
 
     loss = mean over the batch's target tokens;  gradients;  fused Adam;  zero_grad
 
-Ours is the step of the training loop (regard.train.step), with its seeding and counting; gradients are not clipped.
+Ours is the step of the training loop (regard.training.step), with its seeding and counting; gradients are not clipped.
 The forward pass is under autocast to bfloat16 where that is compared, for all contestants.
 """
 
@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.train.config import TrainConfig
-from regard.train.distribution import Replica, World
-from regard.train.optimizer import build_optimizer
-from regard.train.step import add_gradients
+from regard.training.config import TrainConfig
+from regard.training.distribution import Replica, World
+from regard.training.optimizer import build_optimizer
+from regard.training.step import add_gradients
 
 __all__ = ["Step", "our_step", "their_step"]
 

@@ -15,7 +15,7 @@ import torch
 
 from regard.bench.timing import synchronize, time_calls
 from regard.compat.torch import onednn_operators
-from regard.train.precision import has_native_bfloat16
+from regard.training.precision import has_native_bfloat16
 
 SIZE = 2048
 """Number of rows and columns of the matrices."""

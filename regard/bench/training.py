@@ -1,6 +1,6 @@
 """Training speed of a run: its own training steps on its own batches, with copies of its parameters.
 
-    step = batch + forward + backward + clipping + optimizer step     as in regard.train.loop, in the run's precision
+    step = batch + forward + backward + clipping + optimizer step     as in regard.training.loop, in the run's precision
 
 The optimizer state is newly initialized, and nothing is written.
 """
@@ -20,13 +20,13 @@ from regard.bench.machine import peak_memory, reset_peak_memory
 from regard.bench.profile import BATCHES, count_flops, mark, profile_calls
 from regard.bench.timing import time_calls
 from regard.recipes.base.recipe import Recipe
-from regard.train.average import MovingAverage
-from regard.train.config import TrainConfig
-from regard.train.distribution import Replica, World
-from regard.train.optimizer import build_optimizer
-from regard.train.precision import resolve_precision
-from regard.train.protocols import TrainingBatches
-from regard.train.step import add_gradients
+from regard.training.average import MovingAverage
+from regard.training.config import TrainConfig
+from regard.training.distribution import Replica, World
+from regard.training.optimizer import build_optimizer
+from regard.training.precision import resolve_precision
+from regard.training.protocols import TrainingBatches
+from regard.training.step import add_gradients
 
 
 def measure_training(

@@ -45,6 +45,9 @@ class TrainOptions:
     """Number of CPU threads; torch's default if not given."""
     preset: str | None = None
     """Model of a paper by name, with its sizes; `regard presets` lists them. --config and other options override it."""
+    init: Path | None = None
+    """Run whose parameters and tokenizers the new run starts from; its other settings, except those of data and
+    training, are the defaults."""
     config: Path | None = None
     """YAML file with settings of the recipe, nested by name; options on the command line override it."""
     print_config: bool = False
@@ -71,6 +74,11 @@ def run(argv: list[str]) -> int:
         recipe, chosen, config = before.recipe, get_entry(before.recipe), before.config
         options = replace(options, seed=before.seed)
     preset, file = peek_option(rest, "preset"), peek_option(rest, "config")
+    init, start = peek_option(rest, "init"), None if before is None else before.init
+    if init is not None:
+        if before is not None or preset is not None:
+            raise UserError("--init starts a new run of a RECIPE with the settings of that run: leave out --preset")
+        start, config = importlib.import_module("regard.recipes.initial").read_init(Path(init), recipe)
     if preset is not None:
         if before is not None:
             raise UserError(f"--preset needs a RECIPE: the run {peek_option(rest, 'run')} has its own settings")
@@ -86,13 +94,17 @@ def run(argv: list[str]) -> int:
         print(yaml.safe_dump(to_plain(parsed.config), sort_keys=False, allow_unicode=True), end="")
         return DONE
     folder = parsed.own.run or Path("runs") / recipe
-    return _train(folder, Run(recipe=recipe, seed=parsed.own.seed, config=parsed.config), parsed.own.threads)
+    return _train(
+        folder, Run(recipe=recipe, seed=parsed.own.seed, config=parsed.config, init=start), parsed.own.threads
+    )
 
 
 def _train(folder: Path, run: Run, threads: int | None) -> int:
     keep_freed_memory()
     announce_compiling()
-    result = importlib.import_module("regard.recipes.training").train(folder, run, threads=threads, notify=print_notice)
+    result = importlib.import_module("regard.recipes.training").train_run(
+        folder, run, threads=threads, notify=print_notice
+    )
     if result.is_interrupted:
         return INTERRUPTED
     if not result.report:

@@ -17,8 +17,8 @@ from regard.recipes.learned_files import check_learned
 from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import read_run
 from regard.system.model_size import check_model_fits
-from regard.train.distribution import pick_device
-from regard.train.tensors import load_weights
+from regard.training.distribution import pick_device
+from regard.training.tensors import load_weights
 
 
 def create_recipe(run: Run, notify: Callable[[str], None]) -> Recipe[Any]:

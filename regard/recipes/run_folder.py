@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from regard.errors import UserError
 from regard.recipes import learned_files
-from regard.recipes.base.run import Run, data_paths, find_moved_data, parameter_settings, training_fingerprint
+from regard.recipes.base.run import Init, Run, data_paths, find_moved_data, parameter_settings, training_fingerprint
 from regard.recipes.registry import RECIPES
 from regard.settings.options import option_name
 from regard.settings.tree import apply_changes, find_differences, to_plain
@@ -80,7 +80,11 @@ def read_run(folder: str | Path) -> Run:
     except UserError as error:  # errors about several settings at once do not name the file
         raise error if str(path) in str(error) else UserError(f"{path}: config: {error}") from error
     verify_checksum(path, content)
-    return Run(**{key: content[key] for key in ("recipe", "seed", "created", "regard")}, config=config)
+    init = content.get("init")
+    if init is not None and not (isinstance(init, dict) and init.keys() == {"folder", "weights"}):
+        raise UserError(f"{path}: damaged: init must hold folder and weights, got {init!r}")
+    own = {key: content[key] for key in ("recipe", "seed", "created", "regard")}
+    return Run(**own, config=config, init=None if init is None else Init(**init))
 
 
 class RunFolder:
@@ -322,6 +326,7 @@ def _write(folder: Path, run: Run) -> None:
         "regard": run.regard,
         "created": run.created,
         "config": to_plain(run.config),
+        **({} if run.init is None else {"init": dataclasses.asdict(run.init)}),
     }
     write_atomically(folder / _FILE, json.dumps(add_checksum(content), indent=2) + "\n")
 

@@ -5,34 +5,40 @@
     RUN/learned.json                  fingerprints of these files, and digests of the data
     RUN/model.safetensors             final parameters
     RUN/report.json                   test scores and some outputs, written when the run is finished
-    RUN/checkpoints, log.jsonl, tb    checkpoints and logs of the training, see regard.train
+    RUN/checkpoints, log.jsonl, tb    checkpoints and logs of the training, see regard.training
 
 Everything specific to a recipe is in its class (regard.recipes.base.recipe.Recipe).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from regard.errors import UserError
 from regard.recipes.base.run import Run
+from regard.recipes.base.trained import TrainedRun
+from regard.recipes.initial import check_init, copy_parameters, read_init
 from regard.recipes.learned_files import check_learned
 from regard.recipes.load import create_recipe, load
+from regard.recipes.presets import apply_preset
+from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import RunFolder, open_run_folder
-from regard.settings.tree import to_plain
+from regard.settings.tree import apply_changes, to_plain
 from regard.system.fingerprints import record_digests
 from regard.system.model_size import COPIES_IN_TRAINING, check_model_fits
 from regard.system.pipes import cache_named_pipes
-from regard.train.distribution import World, join_process_group
-from regard.train.loop import Result, fit
-from regard.train.precision import resolve_precision
+from regard.training.distribution import World, join_process_group
+from regard.training.loop import Result, fit
+from regard.training.precision import resolve_precision
 
 
 class RunResult(NamedTuple):
-    """Outcome of `train` on the calling process."""
+    """Outcome of `train_run` on the calling process."""
 
     report: dict[str, Any] | None
     """Content of report.json; None if interrupted, and on processes other than the main one."""
@@ -42,6 +48,55 @@ class RunResult(NamedTuple):
 
 
 def train(
+    recipe: str,
+    folder: str | Path,
+    *,
+    seed: int = 1,
+    preset: str | None = None,
+    init: str | Path | None = None,
+    threads: int | None = None,
+    notify: Callable[[str], None] = print,
+    **settings: Any,
+) -> TrainedRun:
+    """Train a run in a folder, as `regard train RECIPE --run FOLDER` does, and return the trained run.
+
+        run = regard.train("reviews", "runs/films", data={"train": "films.tsv"}, train={"steps": 500})
+        run.predict(["what a lovely film"])
+
+    A run that was stopped is continued, and a finished one is loaded.
+
+    seed, preset, init: as the options of `regard train`.
+    threads:  number of CPU threads; torch's default if None.
+    notify:   called with progress messages.
+    settings: of the recipe, nested as `regard train RECIPE --print-config` prints them.
+    Raises:   UserError as `train_run`, and for a setting that does not exist or is out of range; KeyboardInterrupt
+              after a checkpoint is saved, if training is interrupted.
+    """
+    entry, start = get_entry(recipe), None
+    config = entry.config()
+    if init is not None:
+        if preset is not None:
+            raise UserError("init starts from the settings of another run: leave out preset")
+        start, config = read_init(Path(init), recipe)
+    if preset is not None:
+        config = apply_preset(preset, recipe, config)
+    config = apply_changes(config, _to_settings(settings), called=str)
+    run = Run(recipe=recipe, seed=seed, config=config, init=start)
+    if train_run(folder, run, threads=threads, notify=notify).is_interrupted:
+        raise KeyboardInterrupt
+    return load(folder, device=config.train.device, notify=notify)
+
+
+def _to_settings(value: Any) -> Any:
+    """Return settings without paths and configs: as text, lists and dictionaries."""
+    if isinstance(value, Mapping):
+        return {name: _to_settings(below) for name, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_settings(below) for below in value]
+    return str(value) if isinstance(value, Path) else to_plain(value) if is_dataclass(value) else value
+
+
+def train_run(
     folder: str | Path, run: Run, *, threads: int | None = None, notify: Callable[[str], None] = print
 ) -> RunResult:
     """Train a run in its folder, resuming from its last checkpoint if there is one, and evaluate it on its test data.
@@ -77,6 +132,8 @@ def train(
 def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
     """Read the data, claim the folder, build the model and train it."""
     run, directory = own.run, own.directory
+    if not own.is_resumed:
+        check_init(run)
     with record_digests() as digests:
         recipe = create_recipe(run, notify)
         recipe.check()
@@ -91,6 +148,8 @@ def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
         torch.manual_seed(run.seed)
         with check_model_fits(copies=COPIES_IN_TRAINING):
             model = recipe.model()
+        if run.init is not None and is_new:
+            notify(copy_parameters(model, run.init, directory.path))
     except Exception:
         if is_new and world.is_main:
             own.release()

@@ -18,7 +18,7 @@ from regard.models.cores.config import CoreConfig, RecurrentConfig, SelfAttentiv
 from regard.models.readers.tokens import TokenReader, embedding_projection, embedding_table
 from regard.models.writers.classes import ClassWriter
 from regard.models.writers.tokens import TokenWriter
-from regard.train.tensors import load_weights, save_weights
+from regard.training.tensors import load_weights, save_weights
 from tests.helpers import close, without_gradient
 
 WIDTH, DIM, VOCAB = 12, 5, 9

@@ -40,7 +40,7 @@ from regard.models.writers.tags import NONE, TagWriter
 from regard.models.writers.tokens import TokenWriter
 from regard.models.writers.tracks import TrackWriter
 from regard.models.writers.writer import Writer
-from regard.train.tensors import load_weights, save_weights
+from regard.training.tensors import load_weights, save_weights
 from tests.helpers import close, without_gradient
 from tests.shapes import without_checks
 

@@ -8,7 +8,7 @@ import torch
 from regard.data.images.image_batches import ImageBatch
 from regard.models.autoencoders.config import AutoencoderConfig, L1Config
 from regard.models.autoencoders.quantized import Codebook, QuantizedAutoencoder, usage
-from regard.train.tensors import load_weights, save_weights
+from regard.training.tensors import load_weights, save_weights
 from tests.helpers import close, without_gradient
 
 SHAPE = (2, 7, 12)

@@ -9,8 +9,8 @@ from typing import Any
 
 from regard.cli.main import main as regard
 from regard.recipes import training
-from regard.train import loop
-from regard.train.precision import Precision
+from regard.training import loop
+from regard.training.precision import Precision
 
 RANK = int(os.environ["RANK"])
 

@@ -61,7 +61,7 @@ def test_run_that_diverged_before_a_checkpoint_gives_its_folder_to_other_setting
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("regard.train.loop.learning_rate", lambda *_, **__: 1e38)  # far beyond what a setting may be
+        patch.setattr("regard.training.loop.learning_rate", lambda *_, **__: 1e38)  # far beyond what a setting may be
         message = last_error(capsys, train_arguments(tmp_path, "--train.validate-every", "0"))
     assert "There is no checkpoint yet" in message
     assert (tmp_path / "run" / "log.jsonl").exists()
@@ -71,7 +71,7 @@ def test_run_that_diverged_before_a_checkpoint_gives_its_folder_to_other_setting
 def test_weights_that_are_not_finite_after_the_last_step_are_not_saved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.train.loop.learning_rate", lambda *_, **__: 1e38)
+    monkeypatch.setattr("regard.training.loop.learning_rate", lambda *_, **__: 1e38)
     message = last_error(capsys, train_arguments(tmp_path, steps=1))
     assert "training stopped after step 1 of epoch" in message
     assert "holds" in message

@@ -12,7 +12,7 @@ import pytest
 from regard.cli.main import main
 from regard.recipes import training
 from regard.recipes.run_folder import read_run
-from regard.train.precision import Precision
+from regard.training.precision import Precision
 from tests.recipes.toy import toy_arguments
 
 ROOT = Path(__file__).parents[2]
@@ -80,12 +80,12 @@ def test_run_without_a_checkpoint_restarts_in_its_precision_and_other_settings_i
 ) -> None:
     late = ["--train.validate-every", "0"]
     with monkeypatch.context() as patch:
-        patch.setattr("regard.train.loop.learning_rate", lambda *_, **__: 1e38)
+        patch.setattr("regard.training.loop.learning_rate", lambda *_, **__: 1e38)
         assert main(train_arguments(tmp_path, "run", *late, steps=4)) == 2
     assert not list((tmp_path / "run").glob("checkpoints/*"))
     choice.name = "float32"
     with monkeypatch.context() as patch:
-        patch.setattr("regard.train.loop.learning_rate", lambda *_, **__: 1e38)
+        patch.setattr("regard.training.loop.learning_rate", lambda *_, **__: 1e38)
         assert main(train_arguments(tmp_path, "run", *late, steps=4)) == 2
     assert read_run(tmp_path / "run").config.train.precision == "bfloat16"
     assert main(train_arguments(tmp_path, "run", *late, "--train.lr", "1e-4", steps=4)) == 0

@@ -11,7 +11,7 @@ from regard.system.compression import plain_name
 from regard.system.files import DifferentValues, parse_data, read_bytes, read_json, read_unpacked, unpacked_limit
 from regard.system.fingerprints import record_digests
 from regard.system.writing import write_atomically
-from regard.train.tensors import read_tensors
+from regard.training.tensors import read_tensors
 
 
 def test_pipe_in_the_place_of_a_file_of_a_run_is_refused_without_waiting(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from regard.system.interrupt import Interrupted, handle_signals
-from regard.train.tensors import load_weights
-from tests.train.toy import ToyBatches, ToyModel, settings, train, validate
+from regard.training.tensors import load_weights
+from tests.training.toy import ToyBatches, ToyModel, settings, train, validate
 
 
 def send(number: signal.Signals) -> None:

@@ -3,7 +3,7 @@
     recipe.read(split)                   examples of a split, or of other data
     recipe.learn(folder)                 write vocabularies, labels and scales, computed from the training data
     recipe.open(folder)                  read them
-    recipe.batches(), .model()           for regard.train.loop.fit
+    recipe.batches(), .model()           for regard.training.loop.fit
     recipe.score(inference, examples)    metrics; `recipe.metric` selects the best checkpoint
 
     recipe.prepare(inputs)               inputs -> rows of the model
@@ -35,10 +35,11 @@ from regard.recipes.base.run import Run
 from regard.system.compression import plain_name
 from regard.system.fingerprints import record_digests
 from regard.trace import Trace
-from regard.train.protocols import TrainingBatches
+from regard.training.protocols import TrainingBatches
 
 ConfigT = TypeVar("ConfigT")
 DataT = TypeVar("DataT")
+ValueT = TypeVar("ValueT")
 _NOTES = 10
 
 
@@ -201,6 +202,10 @@ class Recipe(ABC, Generic[ConfigT]):
     def learn(self, folder: Path) -> None:
         """Write vocabularies, labels and scales computed from the training data to the folder."""
 
+    def take_over(self, load: Callable[[Path], ValueT], learn: Callable[[], ValueT]) -> ValueT:
+        """Return what `load` reads from the run that this one starts from; without one, what `learn` returns."""
+        return learn() if self.run.init is None else load(Path(self.run.init.folder))
+
     def pretrain(self, folder: Path) -> None:  # few recipes have something to do here
         """Train the models that the main model needs, each in a folder of its own, unless that is done."""
 
@@ -214,7 +219,7 @@ class Recipe(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """Return a model initialized from torch's random generator; see regard.train.protocols.Trainable."""
+        """Return a model initialized from torch's random generator; see regard.training.protocols.Trainable."""
 
     @abstractmethod
     def score(self, inference: ActiveModel, examples: Examples[Any], options: Any) -> dict[str, Any]:

@@ -9,6 +9,15 @@ from regard.settings.tree import to_plain
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Init:
+    """Run whose parameters and tokenizers another one starts from."""
+
+    folder: str
+    weights: str
+    """Fingerprint of its parameters."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
     """Content of run.json: recipe, seed and settings of a run."""
 
@@ -19,6 +28,8 @@ class Run:
     """Start of the run, UTC, ISO 8601."""
     regard: str = __version__
     """Version of regard that started it."""
+    init: Init | None = None
+    """Run whose parameters it started from, if any."""
 
 
 def training_fingerprint(run: Run) -> dict[str, Any]:
@@ -47,6 +58,7 @@ def parameter_settings(run: Run) -> dict[str, Any]:
     """
     training = run.config.train.training_fingerprint()
     settings: dict[str, Any] = {"seed": run.seed} | to_plain(run.config) | {"train": training}
+    settings |= {} if run.init is None else {"init": run.init.weights}
     unused = ("test", "on_bad")
     settings["data"] = {name: value for name, value in settings["data"].items() if not name.startswith(unused)}
     return {name: value for name, value in settings.items() if name != "decode"}

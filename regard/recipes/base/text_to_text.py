@@ -84,7 +84,7 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def learn(self, folder: Path) -> None:
         """Train the tokenizers and save them."""
-        self.train_codec().save(folder)
+        self.take_over(Codec.load, self.train_codec).save(folder)
 
     def open(self, folder: Path) -> None:
         """Load the tokenizers."""

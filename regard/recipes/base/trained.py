@@ -21,7 +21,7 @@ from regard.models.outline import Outline, outline
 from regard.recipes.base.active import MANY
 from regard.recipes.base.config import defaults_of_run, set_options
 from regard.recipes.base.recipe import EmptyAnswerError, Examples, File, Prepared, Recipe
-from regard.system.files import read_bytes, read_unpacked
+from regard.system.files import read_bytes, read_json, read_unpacked
 from regard.trace import Trace
 
 _SAMPLES = 5
@@ -46,7 +46,18 @@ class TrainedRun:
 
     def __repr__(self) -> str:
         count = sum(parameter.numel() for parameter in self._model.parameters())
-        return f"{type(self).__name__}({str(self.folder)!r}, recipe={self.run.recipe!r}, parameters={count:,})"
+        score = self._test_score()
+        tested = "" if score is None else f", test {self.recipe.metric}={score:.4g}"
+        return f"{type(self).__name__}({str(self.folder)!r}, recipe={self.run.recipe!r}, parameters={count:,}{tested})"
+
+    def _test_score(self) -> float | None:
+        """Return the test score that training reported, if there is one."""
+        path = self.folder / "report.json"
+        try:
+            value = (read_json(path).get("test") or {}).get(self.recipe.metric) if path.is_file() else None
+        except (UserError, AttributeError):
+            return None
+        return value if isinstance(value, int | float) else None
 
     @property
     def config(self) -> Any:

@@ -12,7 +12,7 @@ from regard.recipes.base.entry import Entry
 from regard.recipes.metrics.config import BleuConfig
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Range
-from regard.train.config import TrainConfig
+from regard.training.config import TrainConfig
 
 
 @settings

@@ -93,7 +93,11 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         """Train the tokenizer on the captions of the training images, and save it."""
         images = self.train.data
         texts = (text for i in images.epoch(0) for text in images.captions(i))
-        Tokenizer.train(texts, self.config.tokenizer, origin=images.origin).save(folder / _TOKENIZER)
+        tokenizer = self.take_over(
+            lambda init: Tokenizer.load(init / _TOKENIZER),
+            lambda: Tokenizer.train(texts, self.config.tokenizer, origin=images.origin),
+        )
+        tokenizer.save(folder / _TOKENIZER)
 
     def open(self, folder: Path) -> None:
         """Load the tokenizer."""

@@ -12,7 +12,7 @@ from regard.recipes.base.config import PairsEvaluation, PairsPrediction, limit_i
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Length, Range
-from regard.train.config import TrainConfig
+from regard.training.config import TrainConfig
 
 
 @settings

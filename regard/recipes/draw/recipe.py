@@ -58,7 +58,7 @@ from regard.recipes.draw.stages import (
 )
 from regard.system.output_files import check_output
 from regard.trace import Trace
-from regard.train.seeds import derive_seed
+from regard.training.seeds import derive_seed
 
 _TOKENIZER, _LABELS = "tokenizer.json", "labels.json"
 _ROWS = 256
@@ -125,7 +125,11 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         """Train the tokenizer of texts; save it and the classes."""
         train, labels = self.train.data, self._splits[2]
         texts = (train.text(i) for i in train.epoch(0))
-        Tokenizer.train(texts, self.config.tokenizer, origin=train.origin).save(folder / _TOKENIZER)
+        tokenizer = self.take_over(
+            lambda init: Tokenizer.load(init / _TOKENIZER),
+            lambda: Tokenizer.train(texts, self.config.tokenizer, origin=train.origin),
+        )
+        tokenizer.save(folder / _TOKENIZER)
         if labels is not None:
             labels.save(folder / _LABELS)
 

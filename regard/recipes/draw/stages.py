@@ -33,11 +33,11 @@ from regard.system.fingerprints import add_checksum, verify_checksum
 from regard.system.model_size import COPIES_IN_TRAINING, check_model_fits
 from regard.system.output_files import claim_folder
 from regard.system.writing import write_atomically
-from regard.train.config import TrainConfig
-from regard.train.loop import fit
-from regard.train.protocols import TrainingBatches
-from regard.train.seeds import derive_seed
-from regard.train.tensors import load_weights
+from regard.training.config import TrainConfig
+from regard.training.loop import fit
+from regard.training.protocols import TrainingBatches
+from regard.training.seeds import derive_seed
+from regard.training.tensors import load_weights
 
 _ROWS = 256
 _MOST_CLASSES = 1 << 20

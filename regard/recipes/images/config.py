@@ -11,7 +11,7 @@ from regard.recipes.base.config import ImagesEvaluation, RankedPrediction
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Range
-from regard.train.config import TrainConfig
+from regard.training.config import TrainConfig
 
 
 @settings

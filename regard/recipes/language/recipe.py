@@ -79,7 +79,11 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         text = self._texts[0]
         texts = split_blocks(text) if self.config.tokenizer.kind == "char" else list(split_lines(text))
         origin = self.config.data.train or ""
-        Tokenizer.train(texts, self.config.tokenizer, origin=origin).save(folder / _TOKENIZER)
+        tokenizer = self.take_over(
+            lambda init: Tokenizer.load(init / _TOKENIZER),
+            lambda: Tokenizer.train(texts, self.config.tokenizer, origin=origin),
+        )
+        tokenizer.save(folder / _TOKENIZER)
 
     def open(self, folder: Path) -> None:
         """Load the tokenizer."""

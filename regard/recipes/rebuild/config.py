@@ -8,7 +8,7 @@ from regard.recipes.base.config import ImagesEvaluation
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch
-from regard.train.config import TrainConfig
+from regard.training.config import TrainConfig
 
 
 @settings

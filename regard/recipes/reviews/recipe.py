@@ -90,7 +90,11 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def learn(self, folder: Path) -> None:
         """Save the vocabulary, the targets and the log-count ratios of the training texts."""
         pairs, raw = self.train.data, self.raw_targets(self.train)
-        Tokenizer.train(pairs.sources, self.config.tokenizer, origin=pairs.origin).save(folder / _TOKENIZER)
+        tokenizer = self.take_over(
+            lambda init: Tokenizer.load(init / _TOKENIZER),
+            lambda: Tokenizer.train(pairs.sources, self.config.tokenizer, origin=pairs.origin),
+        )
+        tokenizer.save(folder / _TOKENIZER)
         target = self.kind.fit(raw, self.config.data)
         target.save(folder)
         if self.feature_kinds is not None:

@@ -10,7 +10,7 @@ from regard.recipes.base.config import OtherData
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import FractionBelowOne
-from regard.train.config import TrainConfig
+from regard.training.config import TrainConfig
 
 
 @settings

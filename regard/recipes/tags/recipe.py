@@ -120,7 +120,11 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         """Save the vocabulary and the tags of the training sentences."""
         train = self.train.data
         words = [" ".join(tokens) for tokens in train.tokens]
-        Tokenizer.train(words, self.config.tokenizer, origin=train.origin).save(folder / _TOKENIZER)
+        tokenizer = self.take_over(
+            lambda init: Tokenizer.load(init / _TOKENIZER),
+            lambda: Tokenizer.train(words, self.config.tokenizer, origin=train.origin),
+        )
+        tokenizer.save(folder / _TOKENIZER)
         self._training_labels.save(folder / _LABELS)
 
     def open(self, folder: Path) -> None:

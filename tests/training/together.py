@@ -1,4 +1,4 @@
-"""Program of each process that torchrun starts in tests: `torchrun ... -m tests.train.together FOLDER`.
+"""Program of each process that torchrun starts in tests: `torchrun ... -m tests.training.together FOLDER`.
 
 For ddp and fsdp it makes these runs: FOLDER/ddp-whole from start to end, ddp-part that stops early to be resumed by
 another, and ddp-begun that resumes the run of a single process.
@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from torch.distributed.tensor import DTensor
 
-from regard.train.config import TrainConfig
-from regard.train.distribution import join_process_group
-from tests.train.toy import ToyModel, settings, train
+from regard.training.config import TrainConfig
+from regard.training.distribution import join_process_group
+from tests.training.toy import ToyModel, settings, train
 
 CONFIG = settings(steps=9, accumulate=2, ema=0.5, validate_every=3, average=2)
 PART = dataclasses.replace(CONFIG, steps=6)

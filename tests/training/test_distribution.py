@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 
 from regard.errors import UserError
-from regard.train.distribution import Replica, World, join_process_group, pick_device
+from regard.training.distribution import Replica, World, join_process_group, pick_device
 from tests.helpers import close
-from tests.train.together import CONFIG, PART, toy
-from tests.train.toy import ToyModel
+from tests.training.together import CONFIG, PART, toy
+from tests.training.toy import ToyModel
 
 ROOT = Path(__file__).parents[2]
 SHARDS = ("ddp", "fsdp")
@@ -28,7 +28,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toy(folder / "one", CONFIG)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     result = subprocess.run(
-        [*launch, "-m", "tests.train.together", str(folder)],
+        [*launch, "-m", "tests.training.together", str(folder)],
         cwd=ROOT,
         capture_output=True,
         text=True,

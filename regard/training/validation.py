@@ -6,9 +6,9 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from regard.system.interrupt import Interrupted, Interruption
-from regard.train.average import average_weights
-from regard.train.distribution import Replica
-from regard.train.progress import is_better
+from regard.training.average import average_weights
+from regard.training.distribution import Replica
+from regard.training.progress import is_better
 
 
 class Validation:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.train.config import TrainConfig
-from regard.train.loop import Result, fit
+from regard.training.config import TrainConfig
+from regard.training.loop import Result, fit
 
 NUM_ROWS = 23
 _VOCAB, _WIDTH = 11, 5

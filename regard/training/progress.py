@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from regard.train.config import TrainConfig
+from regard.training.config import TrainConfig
 
 
 @dataclass(kw_only=True)

@@ -5,9 +5,9 @@ import torch
 from torch import nn, optim
 
 from regard.errors import UserError
-from regard.train.optimizer import build_optimizer, load_optimizer_tensors, optimizer_tensors
+from regard.training.optimizer import build_optimizer, load_optimizer_tensors, optimizer_tensors
 from tests.helpers import close
-from tests.train.toy import ToyModel, settings
+from tests.training.toy import ToyModel, settings
 
 
 def step(model: nn.Module, optimizer: optim.Optimizer, *, seed: int) -> None:

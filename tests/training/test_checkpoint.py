@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 from regard.errors import UserError
 from regard.system.lock import RunDirectory
-from regard.train.checkpoint import FORMAT, CheckpointError, CheckpointStore
-from tests.train.toy import ToyModel, settings, train
+from regard.training.checkpoint import FORMAT, CheckpointError, CheckpointStore
+from tests.training.toy import ToyModel, settings, train
 
 CONFIG = settings(steps=8, validate_every=4, average=2)
 LATER = settings(steps=12, validate_every=4, average=2)

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from regard.errors import UserError
-from regard.train.average import MovingAverage, average_weights
-from regard.train.tensors import write_tensors
+from regard.training.average import MovingAverage, average_weights
+from regard.training.tensors import write_tensors
 
 
 def test_average_weights_is_exact_and_keeps_dtypes_and_counters(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from regard.errors import UserError
 from regard.system.files import check_file
 from regard.system.output_files import check_no_link
 from regard.system.terminal import escape_text
-from regard.train.progress import Progress
+from regard.training.progress import Progress
 
 
 class Log:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from torch import Tensor, nn, optim
 
 from regard.errors import UserError
-from regard.train.config import TrainConfig
-from regard.train.tensors import distribute_like
+from regard.training.config import TrainConfig
+from regard.training.tensors import distribute_like
 
 _KINDS = {"adam": optim.Adam, "adamw": optim.AdamW}
 

@@ -21,16 +21,16 @@ from regard.errors import UserError
 from regard.ops.dispatch import absence
 from regard.system.interrupt import handle_signals
 from regard.system.lock import RunDirectory, lock_directory
-from regard.train.average import MovingAverage
-from regard.train.checkpoint import Checkpoint, CheckpointStore, check_settings
-from regard.train.config import TrainConfig
-from regard.train.distribution import Replica, join_process_group
-from regard.train.log import Log
-from regard.train.optimizer import build_optimizer, learning_rate, load_optimizer_tensors, optimizer_tensors
-from regard.train.progress import Progress
-from regard.train.protocols import TrainingBatches
-from regard.train.step import add_gradients
-from regard.train.tensors import (
+from regard.training.average import MovingAverage
+from regard.training.checkpoint import Checkpoint, CheckpointStore, check_settings
+from regard.training.config import TrainConfig
+from regard.training.distribution import Replica, join_process_group
+from regard.training.log import Log
+from regard.training.optimizer import build_optimizer, learning_rate, load_optimizer_tensors, optimizer_tensors
+from regard.training.progress import Progress
+from regard.training.protocols import TrainingBatches
+from regard.training.step import add_gradients
+from regard.training.tensors import (
     find_nonfinite,
     is_sharded,
     load_tensors,
@@ -39,7 +39,7 @@ from regard.train.tensors import (
     ties_of,
     write_tensors,
 )
-from regard.train.validation import Validation
+from regard.training.validation import Validation
 
 
 class Diverged(UserError):  # noqa: N818  # named like StopIteration
@@ -82,8 +82,8 @@ def fit(
 ) -> Result:
     """Train `model`, or resume a run that was stopped in the same folder. The model ends with the selected weights.
 
-    model        must have loss(batch) and count(batch), see regard.train.protocols; for FSDP also blocks(), the modules
-                 that its loss calls one after the other. It is moved to the device of `config`.
+    model        must have loss(batch) and count(batch), see regard.training.protocols; for FSDP also blocks(), the
+                 modules that its loss calls one after the other. It is moved to the device of `config`.
     folder       receives model.safetensors (the best weights so far, at the end the selected ones), checkpoints/,
                  snapshots/, log.jsonl and tb/. All processes must see it, and only one run may train in it at a time.
                  A RunDirectory is one that the caller has locked.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regard.system.lock import DirectoryChangedError
-from tests.train.toy import ToyBatches, ToyModel, settings, train
+from tests.training.toy import ToyBatches, ToyModel, settings, train
 
 CONFIG = settings(steps=8, validate_every=4, average=2, keep=1)
 OPERATIONS = ("mkdir", "rename", "replace", "unlink", "fsync", "copy_file_range")

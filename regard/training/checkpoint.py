@@ -32,8 +32,8 @@ from regard.system.fingerprints import add_checksum, is_fingerprint, is_unchange
 from regard.system.lock import RunDirectory
 from regard.system.output_files import check_no_link, claim_folder
 from regard.system.writing import flush_folder, write_atomically
-from regard.train.progress import Progress
-from regard.train.tensors import publish, read_tensors, write_tensors
+from regard.training.progress import Progress
+from regard.training.tensors import publish, read_tensors, write_tensors
 
 FORMAT = 4
 """Version of the format; checkpoints of another version are refused."""

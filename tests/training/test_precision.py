@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from regard.train import precision
-from regard.train.precision import Measurement, cache_folder, measure_products, resolve_precision
+from regard.training import precision
+from regard.training.precision import Measurement, cache_folder, measure_products, resolve_precision
 
 CPU = torch.device("cpu")
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from regard.errors import UserError
-from regard.train.config import TrainConfig
+from regard.training.config import TrainConfig
 
 
 @pytest.mark.parametrize(

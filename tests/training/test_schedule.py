@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from regard.train.config import TrainConfig
-from regard.train.optimizer import learning_rate
-from regard.train.progress import Progress
-from tests.train.toy import settings
+from regard.training.config import TrainConfig
+from regard.training.optimizer import learning_rate
+from regard.training.progress import Progress
+from tests.training.toy import settings
 
 
 def rates(config: TrainConfig) -> list[float]:

@@ -8,8 +8,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from regard.errors import UserError
-from regard.train.log import Log
-from regard.train.progress import Progress
+from regard.training.log import Log
+from regard.training.progress import Progress
 
 
 def record_step(log: Log, progress: Progress, *, is_line: bool, fraction: float = 0.25) -> None:

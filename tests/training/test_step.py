@@ -3,11 +3,11 @@ import torch
 from torch import nn
 
 from regard.errors import UserError
-from regard.train.distribution import Replica, World
-from regard.train.seeds import derive_seed
-from regard.train.step import StepSums, add_gradients
+from regard.training.distribution import Replica, World
+from regard.training.seeds import derive_seed
+from regard.training.step import StepSums, add_gradients
 from tests.helpers import close
-from tests.train.toy import ToyBatch, ToyBatches, ToyModel
+from tests.training.toy import ToyBatch, ToyBatches, ToyModel
 
 PLAN = [(4, 9, 2), (7,), (1, 3), (11, 5, 8, 0)]
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from regard.errors import UserError
 from regard.system.fingerprints import file_fingerprint
-from regard.train.tensors import read_tensors, write_tensors
+from regard.training.tensors import read_tensors, write_tensors
 
 TENSORS = {
     "b": torch.arange(15, dtype=torch.float32).reshape(3, 5).T,

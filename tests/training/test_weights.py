@@ -8,8 +8,8 @@ from safetensors import safe_open
 from torch import nn
 
 from regard.errors import UserError
-from regard.train.tensors import load_weights, publish, save_weights, ties_of
-from tests.train.toy import ToyModel
+from regard.training.tensors import load_weights, publish, save_weights, ties_of
+from tests.training.toy import ToyModel
 
 
 def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path) -> None:

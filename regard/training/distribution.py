@@ -20,8 +20,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.errors import UserError
-from regard.train.protocols import Trainable, TrainingLoss
-from regard.train.tensors import is_sharded, load_tensors, tensors_of
+from regard.training.protocols import Trainable, TrainingLoss
+from regard.training.tensors import is_sharded, load_tensors, tensors_of
 
 Item = TypeVar("Item")
 

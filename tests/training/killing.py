@@ -1,6 +1,6 @@
 """Program that repeats a small run, kills it at a different event each time, and prints the results.
 
-`python -m tests.train.killing FOLDER` prints one JSON object: the results of an uninterrupted run, of runs
+`python -m tests.training.killing FOLDER` prints one JSON object: the results of an uninterrupted run, of runs
 killed (SIGKILL) before their n-th event and resumed, of one killed repeatedly until it finished, and of runs that were
 interrupted (SIGINT, SIGTERM): the exit code of each part, and the files after the last part.
 
@@ -21,7 +21,7 @@ import torch
 import torch._dynamo  # otherwise every fork imports it, in the first step of its optimizer
 from torch import nn
 
-from tests.train.toy import ToyBatches, settings, train, validate
+from tests.training.toy import ToyBatches, settings, train, validate
 
 # All kinds of files in a checkpoint, and only one checkpoint kept.
 CONFIG = settings(steps=10, accumulate=2, average=2, ema=0.5, keep=1, log_every=3, checkpoint_every=3)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.train.distribution import Replica
-from regard.train.precision import PRECISIONS
-from regard.train.protocols import TrainingBatch, TrainingBatches
-from regard.train.seeds import derive_seed
+from regard.training.distribution import Replica
+from regard.training.precision import PRECISIONS
+from regard.training.protocols import TrainingBatch, TrainingBatches
+from regard.training.seeds import derive_seed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return the output of `killing`."""
-    command = [sys.executable, "-m", "tests.train.killing", str(tmp_path_factory.mktemp("killing"))]
+    command = [sys.executable, "-m", "tests.training.killing", str(tmp_path_factory.mktemp("killing"))]
     result = subprocess.run(
         command,
         cwd=ROOT,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.compat.torch import interpolate_
 from regard.errors import UserError
-from regard.train.tensors import distribute_like, is_sharded, read_tensors, tensors_of
+from regard.training.tensors import distribute_like, is_sharded, read_tensors, tensors_of
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from regard.train.checkpoint import CheckpointError
-from regard.train.loop import Diverged
-from regard.train.tensors import load_weights
-from tests.train.toy import ToyBatch, ToyBatches, ToyLoss, ToyModel, settings, train, validate
+from regard.training.checkpoint import CheckpointError
+from regard.training.loop import Diverged
+from regard.training.tensors import load_weights
+from tests.training.toy import ToyBatch, ToyBatches, ToyLoss, ToyModel, settings, train, validate
 
 
 def log_of(folder: Path, kind: str) -> list[dict[str, Any]]:

@@ -3,8 +3,8 @@ import math
 
 import pytest
 
-from regard.train.progress import Progress, is_better
-from tests.train.toy import settings
+from regard.training.progress import Progress, is_better
+from tests.training.toy import settings
 
 
 def test_progress_survives_json_exactly() -> None:

@@ -1,0 +1,98 @@
+"""Start of a run from the parameters and tokenizers of another one: `regard train RECIPE --init RUN`.
+
+settings      those of RUN, except for its data and its training, are the defaults of the new run
+tokenizers    are those of RUN (`Recipe.take_over`)
+parameters    of the same name are copied; their shapes must be equal
+new           parameters of the output whose shape depends on the labels, if the labels are other ones
+"""
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.errors import UserError
+from regard.recipes.base.run import Init, Run
+from regard.recipes.learned_files import check_learned
+from regard.recipes.run_folder import read_run
+from regard.settings.options import option_name
+from regard.settings.tree import find_differences, to_plain
+from regard.system.files import read_json
+from regard.system.fingerprints import file_fingerprint
+from regard.training.tensors import read_tensors, tensors_of
+
+_WEIGHTS, _LABELS = "model.safetensors", "labels.json"
+_PRETRAINED = ("draw",)
+"""Recipes whose model reads the codes of models that are trained first."""
+
+
+def read_init(folder: Path, recipe: str) -> tuple[Init, Any]:
+    """Return the reference to a trained run, and its settings as defaults: without files of data, and for training.
+
+    Raises: UserError if the run is of another recipe, or has no parameters.
+    """
+    before = read_run(folder)
+    if before.recipe != recipe:
+        raise UserError(f"--init {folder}: is a run of {before.recipe}, expected a run of {recipe}")
+    if recipe in _PRETRAINED:
+        raise UserError(
+            f"--init: a run of {recipe} cannot start from another one: its model reads the codes of an autoencoder "
+            "that each run trains first. Continue a run with `regard train --run RUN` instead"
+        )
+    path = folder / _WEIGHTS
+    if not path.is_file():
+        raise UserError(f"--init {folder}: {path} is missing: the run has no parameters yet")
+    check_learned(folder)
+    default, config = type(before.config)(), before.config
+    files = {name: getattr(default.data, name) for name in ("train", "val", "test") if hasattr(default.data, name)}
+    config = replace(config, data=replace(config.data, **files), train=default.train)
+    return Init(folder=str(folder.absolute()), weights=file_fingerprint(path)), config
+
+
+def check_init(run: Run) -> None:
+    """Raise UserError if a run has tokenizers of other settings than the run that it starts from."""
+    if run.init is None:
+        return
+    names = [item.name for item in fields(run.config) if "tokenizer" in item.name]
+    theirs = to_plain(read_run(run.init.folder).config)
+    differences = find_differences({n: theirs[n] for n in names}, {n: to_plain(run.config)[n] for n in names})
+    for name, (before, now) in differences.items():
+        raise UserError(
+            f"{option_name(name)} must be {before!r}, the setting of the tokenizer of --init {run.init.folder}, which "
+            f"is taken over; got {now!r}"
+        )
+
+
+def copy_parameters(model: nn.Module, init: Init, folder: Path) -> str:
+    """Copy the parameters of the run `init` to a new model, whose labels are in `folder`; return a note on new ones.
+
+    Raises: UserError if a parameter has another shape, or the run has changed since `read_init`.
+    """
+    path = Path(init.folder) / _WEIGHTS
+    if not path.is_file() or file_fingerprint(path) != init.weights:
+        raise UserError(f"{path} has changed or is missing: choose --init again, and another folder with --run")
+    given, own = read_tensors(path), tensors_of(model)
+    labels = [read_json(place / _LABELS) if (place / _LABELS).exists() else None for place in (path.parent, folder)]
+    count = len((labels[1] or {"names": []})["names"])
+    new, wrong = [], []
+    with torch.no_grad():
+        for name, value in own.items():
+            is_output = name.startswith("writes.")
+            depends = is_output and labels[0] != labels[1] and len(value.shape) > 0
+            if name not in given or (depends and (value.shape != given[name].shape or value.shape[0] == count)):
+                new.append(name)
+            elif value.shape != given[name].shape:
+                wrong.append(f"{name} is {tuple(given[name].shape)} there and {tuple(value.shape)} here")
+            else:
+                value.copy_(given[name])
+    if wrong:
+        raise UserError(
+            f"--init {init.folder}: the model has another form: {'; '.join(wrong[:5])}. Leave out the --model options "
+            "and those of the size of inputs, which are then those of that run"
+        )
+    unused = sorted(given.keys() - own.keys())
+    note = f"parameters of {init.folder}: {len(own) - len(new)} of {len(own)} tensors copied"
+    note += f"; new: {', '.join(new)}" if new else ""
+    return note + (f"; not used: {', '.join(unused)}" if unused else "")

@@ -1,0 +1,114 @@
+"""Runs that start from the parameters of another one, and training from Python."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import regard
+from regard.cli.main import main
+from regard.errors import UserError
+from regard.recipes.run_folder import read_run
+from regard.training.tensors import read_tensors
+
+MODEL = {"core": {"name": "transformer", "width": 16, "layers": 1, "feedforward": 16}, "dropout": 0.0}
+SHORT = {"steps": 4, "warmup": 1, "validate_every": 2, "tensorboard": False, "precision": "float32"}
+
+
+def write_texts(path: Path, labels: str) -> Path:
+    rows = [
+        f"it was {word} {i}\t{label}\n" for i in range(8) for word, label in zip("abc", labels.split(), strict=True)
+    ]
+    path.write_text("".join(rows), encoding="utf-8")
+    return path
+
+
+def quiet(_message: str) -> None:
+    """Discard a message."""
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("init")
+    data = {"train": write_texts(folder / "train.tsv", "good bad odd")}
+    run = regard.train("reviews", folder / "run", notify=quiet, data=data, train=SHORT, model=MODEL)
+    assert run.config.model.core.width == 16
+    assert run.predict(["it was a 1"])[0] in ("good", "bad", "odd")
+    return folder / "run"
+
+
+def test_a_finished_run_is_loaded(first: Path) -> None:
+    data = {"train": str(first.parent / "train.tsv")}
+    weights = (first / "model.safetensors").stat().st_mtime_ns
+    again = regard.train("reviews", first, notify=quiet, data=data, train=SHORT, model=MODEL)
+    assert again.folder == first
+    assert (first / "model.safetensors").stat().st_mtime_ns == weights
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(UserError, match=r"model.depth is not a setting"):
+        regard.train("reviews", "nowhere", model={"depth": 3})
+    with pytest.raises(UserError, match="recipe"):
+        regard.train("poems", "nowhere")
+    assert not Path("nowhere").exists()
+
+
+def start_from(first: Path, folder: Path, labels: str, *more: str) -> int:
+    data = write_texts(folder / "other.tsv", labels)
+    limits = "--train.steps 1 --train.warmup 1 --train.lr 1e-12 --train.tensorboard false --train.precision float32"
+    words = f"train reviews --run {folder / 'run'} --init {first} --data.train {data} {limits}".split()
+    return main([*words, *more])
+
+
+def test_parameters_and_tokenizer_are_those_of_the_other_run(
+    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start_from(first, tmp_path, "good bad odd") == 0
+    assert f"parameters of {first}" in capsys.readouterr().err
+    own, given = (read_tensors(folder / "model.safetensors") for folder in (tmp_path / "run", first))
+    assert own.keys() == given.keys()
+    for name, value in own.items():
+        torch.testing.assert_close(value, given[name], atol=1e-6, rtol=1e-5)
+    assert (tmp_path / "run" / "tokenizer.json").read_bytes() == (first / "tokenizer.json").read_bytes()
+    run = read_run(tmp_path / "run")
+    assert run.init is not None
+    assert (run.init.folder, run.config.model) == (str(first), read_run(first).config.model)
+    assert len(run.init.weights) > 8
+    assert json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["init"]["folder"] == str(first)
+    assert main(f"train --run {tmp_path / 'run'}".split()) == 0  # finished: continued with its own settings
+
+
+@pytest.mark.parametrize("labels", ["good bad poor", "left right left"])
+def test_output_of_other_labels_starts_anew(
+    first: Path, tmp_path: Path, labels: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start_from(first, tmp_path, labels) == 0
+    assert "new: writes.output.weight, writes.output.bias" in capsys.readouterr().err
+    own, given = (read_tensors(folder / "model.safetensors") for folder in (tmp_path / "run", first))
+    changed = [n for n in own if own[n].shape != given[n].shape or not torch.allclose(own[n], given[n], atol=1e-6)]
+    assert sorted(changed) == ["writes.output.bias", "writes.output.weight"] or changed == ["writes.output.weight"]
+
+
+BAD = {
+    "--model.core.width 24": "the model has another form: reads.",
+    "--tokenizer.kind char": "--tokenizer.kind must be",
+    "--preset none": "leave out --preset",
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_what_does_not_fit_is_refused(
+    first: Path, tmp_path: Path, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start_from(first, tmp_path, "good bad odd", *words.split()) == 2
+    assert BAD[words] in capsys.readouterr().err
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_another_recipe_or_no_run_is_refused(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(f"train language --run {tmp_path / 'run'} --init {first}".split()) == 2
+    assert "is a run of reviews, expected a run of language" in capsys.readouterr().err
+    assert main(f"train reviews --run {tmp_path / 'run'} --init {tmp_path / 'none'}".split()) == 2
+    assert "does not exist" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -42,7 +42,7 @@ def test_page_of_a_recipe_explains_every_setting(
     settings = [setting for group in collect_groups(config) for setting in group.settings]
     names = re.findall(r"^  --([\w.-]+)", page, re.MULTILINE)
     assert sorted(name.replace("-", "_") for name in names) == sorted(
-        [*(setting.path for setting in settings), "run", "seed", "threads", "preset", "config", "print_config"]
+        [*(setting.path for setting in settings), "run", "seed", "threads", "init", "preset", "config", "print_config"]
     )
     assert [setting.path for setting in settings if not setting.doc] == []
 

@@ -61,7 +61,7 @@ class PairsConfig:
     """Column of the target text, as `source_column`. Default: target; 2, if a TSV or CSV has no such header."""
 
     header: Header = "auto"
-    """Whether the first row of a TSV or CSV is a header. auto: yes, if it has the expected names or those of chosen
+    """Header row of TSV and CSV. auto: the first row, if it has the expected names or those of chosen
     columns; a row that merely looks like a header is refused."""
 
     on_bad: OnBad = "error"
@@ -115,7 +115,7 @@ class LabeledConfig:
     names of the numbers. Default: label; 2, if a TSV or CSV has no such header."""
 
     header: Header = "auto"
-    """Whether the first row of a TSV or CSV is a header. auto: yes, if it has the expected names or those of chosen
+    """Header row of TSV and CSV. auto: the first row, if it has the expected names or those of chosen
     columns; a row that merely looks like a header is refused."""
 
     on_bad: OnBad = "error"
@@ -175,7 +175,7 @@ class ImagesConfig:
     label; 2, if a TSV or CSV has no such header."""
 
     header: Header = "auto"
-    """Whether the first row of a TSV or CSV is a header. auto: yes, if it has the expected names or those of chosen
+    """Header row of TSV and CSV. auto: the first row, if it has the expected names or those of chosen
     columns; a row that merely looks like a header is refused."""
 
     color: Literal["auto", "gray", "rgb"] = "auto"
@@ -235,7 +235,7 @@ class VectorsConfig:
     """Standard deviation of the noise on made-up points."""
 
     header: Header = "auto"
-    """Whether the first row of columns of numbers is a header. auto: yes, if it has no number."""
+    """Header row of columns of numbers. auto: the first row, if it has no number."""
 
     on_bad: OnBad = "error"
     """Handling of rows that are not vectors (not a number, too few columns): error stops; skip leaves them out and
@@ -407,7 +407,7 @@ class BoxesConfig:
     """Fraction of the training images that is used for validation if `val` is not given: a random sample."""
 
     header: Header = "auto"
-    """Whether the first row of a CSV or TSV is a header. auto and yes: it must be; no: the columns are, in this order,
+    """Header row of CSV and TSV. auto and yes: required; no: the columns are, in this order,
     file, x, y, width, height, label."""
 
     width: Annotated[int, Range(1, 4_096)] = 320
@@ -464,7 +464,7 @@ class CaptionsConfig:
     """Input height in pixels."""
 
     header: Header = "auto"
-    """Whether the first row of a TSV or CSV is a header. auto: yes, if it has the expected names or those of chosen
+    """Header row of TSV and CSV. auto: the first row, if it has the expected names or those of chosen
     columns; a row that merely looks like a header is refused."""
 
     max_length: Length = 64
@@ -516,7 +516,7 @@ class EventsConfig:
     of the sound files; the last part, if there is one file."""
 
     header: Header = "auto"
-    """Whether the first row of a CSV or TSV is a header. auto and yes: it must be; no: the columns are, in this order,
+    """Header row of CSV and TSV. auto and yes: required; no: the columns are, in this order,
     file, onset, duration, label."""
 
     seconds: Annotated[float, Range(0, 3_600, is_open_below=True, is_open_above=True)] = 4.0
@@ -579,7 +579,7 @@ class PointsConfig:
     """Fraction of the training clouds that is used for validation if `val` is not given: a random sample."""
 
     header: Header = "auto"
-    """Whether the first row of a CSV or TSV is a header. auto and yes: it must be; no: the columns are, in this order,
+    """Header row of CSV and TSV. auto and yes: required; no: the columns are, in this order,
     file, x, y, z, dx, dy, dz, label."""
 
     features: tuple[str, ...] = ()
@@ -640,7 +640,7 @@ class TaggedConfig:
     last."""
 
     header: Header = "auto"
-    """Whether the first row is a header. auto: yes, if it has the expected names or those of chosen columns."""
+    """Header row. auto: the first row, if it has the expected names or those of chosen columns."""
 
     on_bad: OnBad = "error"
     """Handling of bad sentences (a token without a tag, not UTF-8, unknown tag, too long): error stops; skip leaves

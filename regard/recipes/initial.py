@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from regard.errors import UserError
-from regard.recipes.base.run import Init, Run
+from regard.recipes.base.recipe import Recipe
+from regard.recipes.base.run import Init
 from regard.recipes.learned_files import check_learned
 from regard.recipes.run_folder import read_run
 from regard.settings.options import option_name
@@ -24,8 +25,6 @@ from regard.system.fingerprints import file_fingerprint
 from regard.training.tensors import read_tensors, tensors_of
 
 _WEIGHTS, _LABELS = "model.safetensors", "labels.json"
-_PRETRAINED = ("draw",)
-"""Recipes whose model reads the codes of models that are trained first."""
 
 
 def read_init(folder: Path, recipe: str) -> tuple[Init, Any]:
@@ -36,11 +35,6 @@ def read_init(folder: Path, recipe: str) -> tuple[Init, Any]:
     before = read_run(folder)
     if before.recipe != recipe:
         raise UserError(f"--init {folder}: is a run of {before.recipe}, expected a run of {recipe}")
-    if recipe in _PRETRAINED:
-        raise UserError(
-            f"--init: a run of {recipe} cannot start from another one: its model reads the codes of an autoencoder "
-            "that each run trains first. Continue a run with `regard train --run RUN` instead"
-        )
     path = folder / _WEIGHTS
     if not path.is_file():
         raise UserError(f"--init {folder}: {path} is missing: the run has no parameters yet")
@@ -51,10 +45,19 @@ def read_init(folder: Path, recipe: str) -> tuple[Init, Any]:
     return Init(folder=str(folder.absolute()), weights=file_fingerprint(path)), config
 
 
-def check_init(run: Run) -> None:
-    """Raise UserError if a run has tokenizers of other settings than the run that it starts from."""
+def check_init(recipe: Recipe[Any]) -> None:
+    """Raise UserError for tokenizers of other settings than those of the run that this one starts from.
+
+    So does a recipe that trains other models first: its parameters have a meaning only with theirs.
+    """
+    run = recipe.run
     if run.init is None:
         return
+    if type(recipe).pretrain is not Recipe.pretrain:
+        raise UserError(
+            f"--init: a run of {run.recipe} cannot start from another one: its model reads the codes of models that "
+            "each run trains first. To continue a run, give --run RUN without the recipe"
+        )
     names = [item.name for item in fields(run.config) if "tokenizer" in item.name]
     theirs = to_plain(read_run(run.init.folder).config)
     differences = find_differences({n: theirs[n] for n in names}, {n: to_plain(run.config)[n] for n in names})

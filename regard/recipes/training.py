@@ -132,10 +132,10 @@ def train_run(
 def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
     """Read the data, claim the folder, build the model and train it."""
     run, directory = own.run, own.directory
-    if not own.is_resumed:
-        check_init(run)
     with record_digests() as digests:
         recipe = create_recipe(run, notify)
+        if not own.is_resumed:
+            check_init(recipe)
         recipe.check()
     is_new = world.run_on_main(partial(own.claim, recipe.learn, digests, notify))
     if not world.is_main:

@@ -9,7 +9,7 @@ from regard.attention.masks import Padded
 from regard.data.batches import pad
 from regard.layers.norms import RMSNorm
 from regard.layers.pool import AttentionPooling, ClassToken, LastItem, MeanPooling, PooledTerms
-from regard.models.build import build_classifier, build_token_reader
+from regard.models.build import build_classifier, build_core, build_token_reader
 from regard.models.config import TextClassifierConfig
 from regard.models.cores.config import RecurrentConfig, TransformerConfig
 from regard.models.model import Model
@@ -39,6 +39,9 @@ POOLS = {
 }
 
 
+CORE = build_core(TransformerConfig(width=4, layers=1, feedforward=4), dropout=0, decodes=False)
+
+
 def model(pool: str, writer: str = "classes") -> Model:
     torch.manual_seed(3)
     core = TransformerConfig(width=16, layers=1, feedforward=16)
@@ -60,7 +63,7 @@ def test_contributions_sum_to_the_scores(pool: str, writer: str):
     encoded = classifier.encoder(pad(TEXTS))
     scores = classifier.writes.scores(classifier.writes.pool(encoded)).detach()
     weights = torch.randn(4, scores.shape[1], dtype=torch.float64)
-    found = classifier.writes.explain(encoded, weights)
+    found = classifier.writes.explain(classifier.core, encoded, weights)
     assert found.terms.shape == (3, 4, len(found.parts), encoded.items.shape[1])
     close(found.total.detach(), scores @ weights.T)
     for row, count in enumerate(encoded.lengths.tolist()):
@@ -70,9 +73,9 @@ def test_contributions_sum_to_the_scores(pool: str, writer: str):
 @pytest.mark.parametrize("pool", POOLS)
 def test_rows_are_independent_of_their_batch(pool: str):
     classifier, weights = model(pool), torch.eye(3, dtype=torch.float64)
-    together = classifier.writes.explain(classifier.encoder(pad(TEXTS)), weights)
+    together = classifier.writes.explain(classifier.core, classifier.encoder(pad(TEXTS)), weights)
     for row, ids in enumerate(TEXTS):
-        alone = classifier.writes.explain(classifier.encoder(pad([ids])), weights)
+        alone = classifier.writes.explain(classifier.core, classifier.encoder(pad([ids])), weights)
         close(together.terms[row, ..., : alone.terms.shape[-1]], alone.terms[0])
         close(together.bias[row], alone.bias[0])
 
@@ -80,9 +83,10 @@ def test_rows_are_independent_of_their_batch(pool: str):
 @pytest.mark.parametrize("pool", ["four heads", "mean", "last of two directions", "class token"])
 def test_a_contribution_is_what_a_change_of_its_term_changes(pool: str):
     """At fixed statistics of the norm: the derivative in the factor of one term of the vector is its contribution."""
-    writer = model(pool).writes
+    classifier = model(pool)
+    writer, core = classifier.writes, classifier.core
     items = Padded(torch.randn(1, 5, writer.dim, dtype=torch.float64), torch.tensor([5]))
-    found, pooled = writer.explain(items, torch.eye(3, dtype=torch.float64)), writer.pool.decompose(items)
+    found, pooled = writer.explain(core, items, torch.eye(3, dtype=torch.float64)), writer.pool.decompose(items)
     vector = writer.pool(items)
     deviation = (vector.var(unbiased=False) + writer.norm.eps).sqrt()
 
@@ -104,7 +108,7 @@ def test_mean_by_hand():
         writer.output.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
         writer.output.bias.copy_(torch.tensor([0.5, 0.0]))
     items = Padded(torch.tensor([[[6.0, 0.0], [0.0, 2.0]]], dtype=torch.float64), torch.tensor([2]))
-    found = writer.explain(items, torch.tensor([[1.0, -1.0]], dtype=torch.float64))
+    found = writer.explain(CORE, items, torch.tensor([[1.0, -1.0]], dtype=torch.float64))
     # The vector is (3, 1): mean 2, deviation 1. g = (1, -1), the terms are (3, 0) and (0, 1).
     expected = torch.tensor([3.0, -1.0], dtype=torch.float64) / (1 + writer.norm.eps) ** 0.5
     close(found.terms[0, 0, 0], expected)
@@ -122,8 +126,13 @@ class Wrong(MeanPooling):
         return terms._replace(terms=2 * terms.terms)
 
 
+class Cooled(ClassWriter):
+    def scores(self, vector: torch.Tensor) -> torch.Tensor:
+        return super().scores(vector) / 2
+
+
 def explain(writer: VectorWriter) -> None:
-    writer.eval().explain(Padded(torch.randn(1, 3, writer.dim), torch.tensor([3])), torch.eye(2))
+    writer.eval().explain(CORE, Padded(torch.randn(1, 3, writer.dim), torch.tensor([3])), torch.eye(2))
 
 
 def test_other_modules_are_refused():
@@ -131,6 +140,8 @@ def test_other_modules_are_refused():
         explain(ClassWriter(4, 2, pool=Maximum()))
     with pytest.raises(NoTermsError, match="the terms do not sum to the scores"):
         explain(ClassWriter(4, 2, pool=Wrong()))
+    with pytest.raises(NoTermsError, match="the terms do not sum to the scores"):
+        explain(Cooled(4, 2, pool=MeanPooling()))
     other = ClassWriter(4, 2, pool=MeanPooling())
     other.norm = RMSNorm(4)
     with pytest.raises(NoTermsError, match="RMSNorm and Linear, and not LayerNorm and Linear"):

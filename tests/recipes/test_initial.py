@@ -112,3 +112,11 @@ def test_another_recipe_or_no_run_is_refused(first: Path, tmp_path: Path, capsys
     assert main(f"train reviews --run {tmp_path / 'run'} --init {tmp_path / 'none'}".split()) == 2
     assert "does not exist" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_score_of_the_test_is_in_the_name(first: Path, tmp_path: Path) -> None:
+    data = {"train": str(first.parent / "train.tsv"), "test": str(first.parent / "train.tsv")}
+    run = regard.train("reviews", tmp_path / "run", notify=quiet, data=data, train=SHORT, model=MODEL)
+    report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
+    assert f"test accuracy={report['test']['accuracy']:.4g})" in repr(run)
+    assert "accuracy" not in repr(regard.load(first))  # without test data

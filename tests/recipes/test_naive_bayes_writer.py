@@ -64,3 +64,18 @@ def test_every_parameter_has_a_gradient_except_the_keys_while_the_query_is_zero(
     loss.total.backward()
     # The bias of the keys adds the same number to all scores.
     assert without_gradient(classifier) == {"writes.ratio_scores.key.weight", "writes.pool.attention.key.bias"}
+
+
+def test_contributions_sum_to_the_scores_with_those_of_the_counts():
+    classifier = model()
+    for parameter in classifier.writes.parameters():
+        torch.nn.init.normal_(parameter)
+    source = attach_ratios(pad(ROWS), RATIOS)
+    encoded = classifier.encoder(source)
+    found = classifier.writes.explain(classifier.core, encoded, torch.eye(3, dtype=torch.float64), source=source)
+    hidden = classifier.writes.read(classifier.core, encoded, source=source)
+    close(found.total, classifier.writes.scores(hidden))
+    assert found.parts == ("counts: word", "counts: bigram", "head 1", "head 2")
+    close(found.terms[:, :, :2].sum((2, 3)), hidden.scores)
+    for row, ids in enumerate(ROWS):
+        assert not found.terms[row, ..., len(ids) :].any()

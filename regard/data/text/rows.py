@@ -58,7 +58,7 @@ class Columns(NamedTuple):
     chosen: tuple[int | str | None, ...] = ()
     """One for each name; None is the column of that name in a header, or the one in that position."""
     header: Header = "auto"
-    """Whether the first row of TSV and CSV is a header."""
+    """Header row of TSV and CSV."""
     has_options: bool = False
     """True if the options --data.NAME-column choose the columns."""
     is_open: bool = False

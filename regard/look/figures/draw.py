@@ -94,7 +94,9 @@ def draw(
             query=None if query is None else query - 1,
             overwrite=overwrite,
         ),
-        "contributions": lambda: plot_contributions(sample_maps, path, 0 if head is None else head - 1, overwrite),
+        "contributions": lambda: plot_contributions(
+            sample_maps, path, 0 if head is None else head - 1, overwrite=overwrite
+        ),
         "multihead": lambda: plot_multihead(
             sample_maps, _layer(_maps(sample_maps, kind), layer), path, overwrite=overwrite
         ),

@@ -2,6 +2,7 @@
 
     walk         X -> Q, K, V -> scores -> softmax -> Z of one head, for all queries
                  of one query: x_i asks, q_i is compared with each k_j, the weighted v_j add up to z_i
+    contributions    parts of the model x items, as terms of a score
     multihead    the sentence -> X -> W of each head -> Q, K, V, Z of each head -> [Z_1; ...; Z_l] W_O
 
 All numbers are those of the capture (regard.look.vectors).
@@ -128,7 +129,7 @@ def plot_multihead(sample_maps: SampleMaps, attention_map: AttentionMap, path: P
     return sheet.save(path, overwrite=overwrite)
 
 
-def plot_contributions(sample_maps: SampleMaps, path: Path, score: int, overwrite: bool) -> Path:
+def plot_contributions(sample_maps: SampleMaps, path: Path, score: int, *, overwrite: bool) -> Path:
     """Plot the contributions to one score, by its index; see regard.look.measures.
 
     Raises: UserError if the sample has no contributions, or no such score.
@@ -145,7 +146,7 @@ def plot_contributions(sample_maps: SampleMaps, path: Path, score: int, overwrit
     matrix = Matrix(
         title=f"{names[score]}: {numbers[0].sum():+.3f}",
         numbers=numbers,
-        rows=labels_of(sample_maps.queries(maps[0]).labels),
+        rows=[readable(label, spaces=" ") for label in sample_maps.queries(maps[0]).labels],
         columns=labels_of(sample_maps.keys(maps[0]).labels),
     )
     sheet = Sheet()

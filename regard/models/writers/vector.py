@@ -76,13 +76,19 @@ class VectorWriter(Writer):
         return self.output(self.dropout(self.norm(vector)))
 
     def explain(
-        self, encoded: Padded, weights: Float[Tensor, "combination size"], *, source: Any = None
+        self, core: Core, encoded: Padded, weights: Float[Tensor, "combination size"], *, source: Any = None
     ) -> Contributions:
         """Return weights @ scores as a sum of contributions of the items, in evaluation.
 
         Raises: NoTermsError if the pool has no `decompose`, norm or output layer are other modules, or the terms do not
                 sum to the scores.
         """
+        found = self.terms(encoded, weights, source)
+        _check_sum(found, self.scores(self.read(core, encoded, source=source)) @ weights.T)
+        return found
+
+    def terms(self, encoded: Padded, weights: Float[Tensor, "combination size"], source: Any) -> Contributions:
+        """Return the contributions of `explain`; a subclass whose scores have other parts adds theirs."""
         decompose = getattr(self.pool, "decompose", None)
         if decompose is None:
             raise NoTermsError(f"the pool {type(self.pool).__name__} has no method `decompose`")
@@ -102,9 +108,7 @@ class VectorWriter(Writer):
             bias = bias + direction @ self.norm.bias
         if self.output.bias is not None:
             bias = bias + weights @ self.output.bias
-        result = Contributions(pooled.parts, terms, bias)
-        _check_sum(result, self.output(self.norm(vector)) @ weights.T)
-        return result
+        return Contributions(pooled.parts, terms, bias)
 
 
 def _check_sum(contributions: Contributions, expected: Tensor) -> None:

@@ -136,7 +136,7 @@ class OtherPairs(OtherData):
     target_column: Count | str | None = None
     """Column of the target text, as `source_column`."""
     header: Header = "auto"
-    """Whether the first row of a TSV or CSV is a header."""
+    """Header row of TSV and CSV."""
     on_bad: OnBad = "error"
     """Handling of bad lines (wrong columns, empty side, not UTF-8, too long): error stops; skip leaves them out and
     counts them."""

@@ -125,11 +125,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         """Train the tokenizer of texts; save it and the classes."""
         train, labels = self.train.data, self._splits[2]
         texts = (train.text(i) for i in train.epoch(0))
-        tokenizer = self.take_over(
-            lambda init: Tokenizer.load(init / _TOKENIZER),
-            lambda: Tokenizer.train(texts, self.config.tokenizer, origin=train.origin),
-        )
-        tokenizer.save(folder / _TOKENIZER)
+        Tokenizer.train(texts, self.config.tokenizer, origin=train.origin).save(folder / _TOKENIZER)
         if labels is not None:
             labels.save(folder / _LABELS)
 

@@ -130,11 +130,9 @@ class NaiveBayesWriter(ClassWriter):
         """Return the scores of the output layer plus those of naive Bayes, in float32."""
         return widen(super().scores(hidden.vector)) + hidden.scores
 
-    def explain(
-        self, encoded: Padded, weights: Float[Tensor, "combination size"], *, source: Any = None
-    ) -> Contributions:
-        """Return weights @ scores as a sum of contributions of the items, in evaluation; see VectorWriter."""
-        vector = super().explain(encoded, weights)
+    def terms(self, encoded: Padded, weights: Float[Tensor, "combination size"], source: Any) -> Contributions:
+        """Return the contributions of the counted features of each kind, and those of the pooled vector."""
+        vector = super().terms(encoded, weights, source)
         counted = torch.einsum("cs,bskt->bckt", weights, self.ratio_scores.decompose(encoded, source.ratios))
         names = tuple(f"counts: {kind}" for kind in self.kinds)
         return Contributions((*names, *vector.parts), torch.cat((counted, vector.terms), 2), vector.bias)

@@ -46,7 +46,7 @@ class ScoreWeights(NamedTuple):
     shift: Tensor
     """(combination,)"""
     quantity: str
-    """What they are, such as "log-odds"."""
+    """Kind of quantity, such as "log-odds"."""
 
 
 class Target(ABC):

@@ -144,7 +144,7 @@ class TargetRecipe(Recipe[ConfigT]):
         source = self.collate(prepared.rows[row : row + 1]).to(device_of(model))
         encoded = model.encoder(source)
         try:
-            found = model.writes.explain(encoded, weights.rows.to(encoded.items), source=source)
+            found = model.writes.explain(model.core, encoded, weights.rows.to(encoded.items), source=source)
         except NoTermsError as error:
             if row == 0:
                 self.notify(f"contributions to the score are not shown: {error}")

@@ -9,6 +9,10 @@ import torch
 import regard
 from regard.cli.main import main
 from regard.errors import UserError
+from regard.recipes.base.run import Init, Run
+from regard.recipes.initial import check_init
+from regard.recipes.load import create_recipe
+from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import read_run
 from regard.training.tensors import read_tensors
 
@@ -120,3 +124,24 @@ def test_score_of_the_test_is_in_the_name(first: Path, tmp_path: Path) -> None:
     report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
     assert f"test accuracy={report['test']['accuracy']:.4g})" in repr(run)
     assert "accuracy" not in repr(regard.load(first))  # without test data
+
+
+def test_a_run_that_started_from_other_parameters_is_another_run(
+    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start_from(first, tmp_path, "good bad odd") == 0
+    second = tmp_path / "second"
+    second.mkdir()
+    assert start_from(tmp_path / "run", second, "good bad odd") == 0  # its parameters differ from those of `first`
+    (tmp_path / "run").rename(tmp_path / "start")
+    (second / "run").rename(tmp_path / "run")
+    capsys.readouterr()
+    assert start_from(first, tmp_path, "good bad odd") == 2
+    assert "holds another run of reviews: --init is" in capsys.readouterr().err
+
+
+def test_a_recipe_that_trains_other_models_first_is_refused() -> None:
+    config, init = get_entry("draw").config(), Init(folder="runs/draw", weights="1")
+    recipe = create_recipe(Run(recipe="draw", seed=1, config=config, init=init), quiet)
+    with pytest.raises(UserError, match="its model reads the codes of models that each run trains first"):
+        check_init(recipe)

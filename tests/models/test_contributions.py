@@ -117,7 +117,7 @@ def test_mean_by_hand():
 
 def test_last_state_of_two_directions_is_that_of_the_last_item_and_of_the_first():
     states = torch.arange(1.0, 25.0).view(2, 3, 4)
-    terms = LastItem(directions=2).decompose(Padded(states, torch.tensor([3, 2]), True)).terms[:, 0]
+    terms = LastItem(directions=2).decompose(Padded(states, torch.tensor([3, 2]))).terms[:, 0]
     assert terms[0].tolist() == [[0, 0, 3, 4], [0, 0, 0, 0], [9, 10, 0, 0]]
     assert terms[1].tolist() == [[0, 0, 15, 16], [17, 18, 0, 0], [0, 0, 0, 0]]
 

@@ -1,17 +1,21 @@
 """`regard evaluate RUN`: the metrics of a trained run on its test data, or on other data."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import fields
+from pathlib import Path
 
-from regard.cli.report import score_table
 from regard.cli.runs import DecodingOptions, load_trained, read_run_argument
-from regard.errors import DONE
+from regard.errors import DONE, UserError
 from regard.recipes.base.config import Evaluation, defaults_of_run
+from regard.recipes.metrics.report import score_table
 from regard.recipes.registry import get_entry
 from regard.settings.declare import settings
 from regard.settings.help import page
 from regard.settings.options import parse, wants_help
 from regard.settings.tree import collect_groups
+from regard.system.output_files import check_output
+from regard.system.writing import open_text_atomically
 
 USAGE = "regard evaluate RUN [options]"
 ABOUT = "Evaluate a trained model on the test data of its run, or on other data of the same kind."
@@ -23,6 +27,10 @@ class EvaluateOptions(DecodingOptions):
 
     json: bool = False
     """Print one JSON object per test set instead of tables."""
+    predictions: Path | None = None
+    """File to which the answer to each example is written, with its reference: a line of JSON each."""
+    force: bool = False
+    """Replace the file of --predictions if it exists."""
 
 
 def run(argv: list[str]) -> int:
@@ -33,12 +41,20 @@ def run(argv: list[str]) -> int:
         print(page(USAGE, ABOUT, [*collect_groups(EvaluateOptions()), *collect_groups(defaults)]))
         return DONE
     parsed = parse(argv, EvaluateOptions(), defaults, max_positionals=1, expected="one run folder, and options")
+    out = parsed.own.predictions
+    if out is not None:
+        if len(parsed.config.data.split()) > 1:
+            raise UserError("--predictions is the file of one test set: give one --data.test at a time")
+        check_output(out)
+        if out.exists() and not parsed.own.force:
+            raise UserError(f"{out} exists; it is replaced only with --force")
     trained = load_trained(folder, parsed.own, record)
     others = {item.name: getattr(parsed.config, item.name) for item in fields(parsed.config) if item.name != "data"}
     for number, data in enumerate(parsed.config.data.split() or [None]):
         options = {} if data is None else {item.name: getattr(data, item.name) for item in fields(data)}
         (path,) = options.pop("test", (None,))
-        scores = trained.evaluate(path, **options, **others)
+        with nullcontext() if out is None else open_text_atomically(out) as file:
+            scores = trained.evaluate(path, predictions=file, **options, **others)
         if parsed.own.json:
             print(json.dumps(scores, ensure_ascii=False))
         else:

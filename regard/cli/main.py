@@ -25,6 +25,7 @@ COMMANDS = {
     "recipes": "list the recipes",
     "presets": "list models of papers that `train --preset` builds",
     "new": "write a recipe of your own to start from",
+    "completion": "print the completion script of a shell",
 }
 """Summary of each command; its module is regard.cli.COMMAND."""
 
@@ -79,6 +80,8 @@ def _describe(error: BaseException) -> tuple[str, int]:
 
 
 def _dispatch(words: list[str]) -> int:
+    if len(words) > 1 and words[0] == "help":
+        words = [*words[1:], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
         print(_overview())
         return DONE
@@ -102,7 +105,7 @@ def _overview() -> str:
             "",
             two_columns(list(COMMANDS.items())),
             "",
-            "`regard COMMAND --help` explains a command, `regard train RECIPE --help` every setting of a recipe.",
+            "`regard help COMMAND` explains a command, `regard help train RECIPE` every setting of a recipe.",
             "",
             "An error prints one line to standard error and exits with code 2; with REGARD_TRACEBACK=1 in the",
             "environment, it prints the traceback instead.",

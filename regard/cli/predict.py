@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -28,7 +27,7 @@ from regard.settings.help import page
 from regard.settings.options import parse, wants_help
 from regard.settings.tree import collect_groups
 from regard.system.output_files import check_output
-from regard.system.writing import open_atomically
+from regard.system.writing import open_text_atomically
 
 USAGE = "regard predict RUN [INPUT ...|-] [options]"
 ABOUT = (
@@ -100,11 +99,8 @@ def _open_output(out: Path | None) -> Iterator[None]:
     if out is None:
         yield
         return
-    with open_atomically(out) as file:
-        text = TextIOWrapper(file, encoding="utf-8", newline="\n")
-        with redirect_stdout(text):
-            yield
-        text.detach()  # flushed, and left open for the file to be flushed to disk
+    with open_text_atomically(out) as file, redirect_stdout(file):
+        yield
 
 
 def _are_named(words: Sequence[str], trained: Any) -> bool:

@@ -9,10 +9,10 @@ from typing import Any
 import yaml
 
 from regard.cli.notices import announce_compiling, print_notice
-from regard.cli.report import score_table
 from regard.errors import DONE, INTERRUPTED, UserError
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import Run
+from regard.recipes.metrics.report import score_table
 from regard.recipes.presets import apply_preset
 from regard.recipes.registry import NAMES, RECIPES, get_entry
 from regard.recipes.run_folder import read_run

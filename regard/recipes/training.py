@@ -154,6 +154,12 @@ def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
         if is_new and world.is_main:
             own.release()
         raise
+    training = run.config.train
+    if training.steps is not None and training.warmup >= training.steps:
+        notify(
+            f"--train.warmup {training.warmup:,} is as long as the run of {training.steps:,} steps: the learning rate "
+            "ends before its peak; a tenth of the steps is usual"
+        )
     size = f"model with {sum(map(torch.numel, model.parameters())):,} parameters"
     notify("; ".join(filter(None, (size, recipe.describe()))))
     notify(": ".join(filter(None, (f"precision {run.config.train.precision}", own.reason))))

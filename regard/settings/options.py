@@ -3,7 +3,7 @@
 A command has its own options (a flat dataclass) and may also set a configuration (regard.settings.tree). The variant
 of a union is selected first, so that only its fields are options.
 
-    --name value    --name=value    --names a b c    --switch    --switch false    -- (no options after this)
+    --name value    --name=value    --names a b c    --switch    --no-switch    -- (no options after this)
 
 Dashes and underscores in names are equivalent. The last value of a repeated option counts.
 """
@@ -92,6 +92,9 @@ def _split(argv: Sequence[str], settings: Mapping[str, Setting], config: Any) ->
             continue
         name, equals, value = word.partition("=")
         path = _path(name)
+        if path not in settings and not equals and (switch := _negated(path, settings)):
+            options[switch] = False
+            continue
         if path not in settings:
             raise _unknown(name, path, settings, config)
         if equals:
@@ -100,6 +103,13 @@ def _split(argv: Sequence[str], settings: Mapping[str, Setting], config: Any) ->
         else:
             options[path] = _take(settings[path], name, rest)
     return positionals, options
+
+
+def _negated(path: str, settings: Mapping[str, Setting]) -> str:
+    """Return the switch that an option turns off (`--no-open`, `--train.no-tensorboard`); empty if there is none."""
+    above, dot, name = path.rpartition(".")
+    switch = above + dot + name.removeprefix("no_")
+    return switch if switch != path and switch in settings and settings[switch].kind.bases == (bool,) else ""
 
 
 def _take(setting: Setting, name: str, rest: list[str]) -> Any:

@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO
 
@@ -38,6 +39,15 @@ def open_atomically(path: Path, *, overwrite: bool = True) -> Generator[BinaryIO
         raise
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}.") from error
+
+
+@contextmanager
+def open_text_atomically(path: Path) -> Generator[TextIOWrapper, None, None]:
+    """Open a file as `open_atomically`, for text in UTF-8."""
+    with open_atomically(path) as file:
+        text = TextIOWrapper(file, encoding="utf-8", newline="\n")
+        yield text
+        text.detach()  # flushed, and left open for the file to be flushed to disk
 
 
 def write_atomically(path: Path, content: str | bytes, *, overwrite: bool = True) -> None:

@@ -1,6 +1,6 @@
 """Every score is printed, under its known name or its own."""
 
-from regard.cli.report import score_table
+from regard.recipes.metrics.report import score_table
 
 SCORES = {"data": "x.tsv", "examples": 1234, "signature": "s", "samples": []}
 

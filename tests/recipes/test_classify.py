@@ -16,7 +16,7 @@ from regard.errors import UserError
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.pictures import patch_axis
 from regard.recipes.load import load
-from regard.recipes.metrics.vectors import class_scores
+from regard.recipes.metrics.vectors import class_scores, class_table, label_table
 from regard.recipes.targets.labels import ClassTarget
 from tests.helpers import close
 from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input
@@ -312,3 +312,32 @@ def test_without_terms_a_note_says_that_contributions_are_not_shown(reviews: Pat
     assert not run.look(["a lovely film"])[0].find(measure="contribution")
     reason = "the output layer is Identity and Linear, and not LayerNorm and Linear"
     assert notes == [f"contributions to the score are not shown: {reason}"]
+
+
+def test_classes_are_counted() -> None:
+    target, predicted = torch.tensor([0, 0, 0, 1, 1, 2]), torch.tensor([0, 0, 1, 1, 0, 1])
+    table = class_table(predicted, target, ("a", "b", "c"))
+    assert table["confusion"] == [[2, 1, 0], [1, 1, 0], [0, 1, 0]]
+    percent = {name: {key: round(value, 1) for key, value in row.items()} for name, row in table["classes"].items()}
+    assert percent == {
+        "a": {"precision": 66.7, "recall": 66.7, "f1": 66.7, "examples": 3},
+        "b": {"precision": 33.3, "recall": 50.0, "f1": 40.0, "examples": 2},
+        "c": {"precision": 0.0, "recall": 0.0, "f1": 0.0, "examples": 1},
+    }
+    present = torch.tensor([[True, False], [True, True]])
+    rows = label_table(torch.tensor([[True, False], [False, True]]), present, ("x", "y"))["classes"]
+    assert rows["x"] == {"precision": 100, "recall": 50, "f1": pytest.approx(200 / 3), "examples": 2}
+
+
+def test_predictions_are_written(reviews: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "answers.jsonl"
+    assert main(f"evaluate {reviews} --predictions {out}".split()) == 0
+    table = capsys.readouterr().out
+    assert "confusion matrix" in table
+    assert "precision" in table
+    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert [line["input"] for line in lines] == [*range(1, 10)]
+    assert {line["reference"] for line in lines} == {"good", "bad", "odd"}
+    assert [line["label"] for line in lines] == load(reviews).predict([line["source"] for line in lines])
+    assert main(f"evaluate {reviews} --predictions {out}".split()) == 2
+    assert "exists; it is replaced only with --force" in capsys.readouterr().err

@@ -33,7 +33,7 @@ from regard.recipes.base.recipe import ConfigT, Examples, Prepared, Ranked, Reci
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of, loss_per_token
 from regard.recipes.base.text_pairs import Codec, Texts, filter_by_length
-from regard.recipes.metrics.text import Metric
+from regard.recipes.metrics.text import Bleu, Metric, further_scores
 from regard.trace import Trace
 
 _CHARACTERS_PER_TOKEN = 50
@@ -136,6 +136,7 @@ class TextToTextRecipe(Recipe[ConfigT]):
         rows = list(zip(texts.sources, outputs, texts.targets, strict=False))
         return {
             self.metric: scorer.score(outputs, texts.targets[: len(outputs)]),
+            **(further_scores(outputs, texts.targets) if isinstance(scorer, Bleu) and limit is None else {}),
             "signature": scorer.signature(),
             "nll": nll,
             "perplexity": math.exp(min(nll, 100.0)),

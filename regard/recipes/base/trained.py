@@ -1,11 +1,12 @@
 """Trained runs: `predict`, `evaluate` and `look` of all recipes, as returned by `regard.load`."""
 
 import importlib
+import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, final
+from typing import IO, Any, final
 
 import torch
 from torch import nn
@@ -124,12 +125,19 @@ class TrainedRun:
         return self.recipe.join(prepared, self._answer_rows(prepared, options, self.recipe.answer), options)
 
     def evaluate(
-        self, path: str | Path | None = None, *, notify: Callable[[str], None] | None = None, **options: Any
+        self,
+        path: str | Path | None = None,
+        *,
+        notify: Callable[[str], None] | None = None,
+        predictions: IO[str] | None = None,
+        **options: Any,
     ) -> dict[str, Any]:
         """Return the metrics on the run's test data, or on other data of the same kind.
 
         options: those of `regard evaluate`, by name, such as on_bad="skip" or decode=DecodeConfig(...).
         notify:  called with a message where data is left out; by default that of `load`.
+        predictions: file that receives one line of JSON per example: source or file, the answer as
+                 `regard predict --json` gives it, and the reference.
         Raises:  UserError if there is no test data, or as reading does.
         """
         settings = defaults_of_run(self.entry.evaluation, self.config)
@@ -142,6 +150,8 @@ class TrainedRun:
         with torch.no_grad():
             scores = recipe.score(self._active, examples, settings) | recipe.report(self._active, examples)
         samples = {} if "samples" in scores else {"samples": self._samples(examples)}
+        if predictions is not None:
+            self._write_predictions(examples, predictions, settings)
         return {"data": examples.origin, "examples": len(examples)} | scores | samples
 
     def test_input(self, index: int) -> Any:
@@ -259,17 +269,34 @@ class TrainedRun:
             samples[:] = [self.recipe.sample(self._active, prepared, row, answers) for row in rows]
         return answers
 
+    def _write_predictions(self, examples: Examples[Any], file: IO[str], settings: Any) -> None:
+        """Write the answer to each example as a line of JSON."""
+        names = {item.name for item in fields(self.options)} & {item.name for item in fields(settings)}
+        options = replace(self.options, **{name: getattr(settings, name) for name in names})
+        for first in range(0, len(examples), MANY):
+            indices = range(first, min(first + MANY, len(examples)))
+            answers = self.answer([examples.input(i) for i in indices], options, first=first + 1)
+            for i, answer in zip(indices, answers, strict=True):
+                value = examples.input(i)
+                source = value if isinstance(value, str) or examples.name is None else examples.name(i)
+                line: dict[str, Any] = {"input": i + 1, "source": source if isinstance(source, str) else None}
+                line |= dict(self.recipe.json(answer))
+                line |= {} if examples.reference is None else {"reference": examples.reference(i)}
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
     def _samples(self, examples: Examples[Any]) -> list[dict[str, str]]:
         """Return a few examples with their answers and references."""
         count = min(_SAMPLES, len(examples)) if examples.reference is not None else 0
-        answers = self.answer([examples.input(i) for i in range(count)]) if count else []
+        # Spread over the data, which may be sorted by class.
+        chosen = [i * len(examples) // count for i in range(count)]
+        answers = self.answer([examples.input(i) for i in chosen]) if count else []
         return [
             {
                 "source": examples.input(i) if examples.name is None else examples.name(i),
                 "output": self.recipe.title(answer),
                 "reference": examples.reference(i),
             }
-            for i, answer in enumerate(answers)
+            for i, answer in zip(chosen, answers, strict=True)
             if examples.reference is not None
         ]
 

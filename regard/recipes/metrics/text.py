@@ -2,12 +2,14 @@
 
 exact   100 * outputs that equal their reference / all
 bleu    corpus BLEU-4 by sacrebleu, with its signature        papineni2002, post2018
+chrf    corpus chrF by sacrebleu                              popovic2015
+ter     corpus translation edit rate by sacrebleu             snover2006
 """
 
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import BLEU, CHRF, TER
 
 from regard.recipes.metrics.config import BleuConfig
 
@@ -41,6 +43,15 @@ class ExactMatch:
     def signature(self) -> str:
         """Return that texts are compared without normalization."""
         return "% equal to the reference, character by character"
+
+
+def further_scores(outputs: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """Return chrF and TER, computed by sacrebleu with its default settings. Source: popovic2015; snover2006."""
+    streams = [list(references)]
+    return {
+        "chrf": float(CHRF().corpus_score(list(outputs), streams).score),
+        "ter": float(TER().corpus_score(list(outputs), streams).score),
+    }
 
 
 class Bleu:

@@ -13,7 +13,7 @@ Source: manning2008, sections 8.3 (F1), 8.4 (average precision) and 13.6 (micro 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ from torch import Tensor, nn
 
 from regard.models.model import Model
 
+MAX_CONFUSION = 100
+"""Largest number of classes of a confusion matrix."""
 LABEL_THRESHOLD = 0.5
 """Lowest probability of a predicted label."""
 _TINY = 1e-38
@@ -50,6 +52,38 @@ def class_scores(probabilities: Tensor, target: Tensor) -> dict[str, float]:
         "macro_f1": _mean(_f1s(hits, sizes[0] + sizes[1])),
         "nll": -probabilities.gather(1, target[:, None]).clamp(min=_TINY).log().mean().item(),
     }
+
+
+def class_table(predicted: Tensor, target: Tensor, names: Sequence[str]) -> dict[str, Any]:
+    """Return precision, recall and F1 of each class in percent, its number of examples, and the confusion matrix.
+
+    Shapes: predicted, target (rows,). confusion[i][j]: number of examples of class i that are predicted as j.
+    """
+    count = len(names)
+    confusion = (target * count + predicted).bincount(minlength=count * count).view(count, count)
+    hits, present, found = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
+    table = {"classes": _class_rows(names, hits, found, present)}
+    return table | ({"confusion": confusion.tolist()} if count <= MAX_CONFUSION else {})
+
+
+def label_table(predicted: Tensor, present: Tensor, names: Sequence[str]) -> dict[str, Any]:
+    """Return precision, recall and F1 of each label in percent, and the number of its examples.
+
+    Shapes: predicted, present (rows, labels), of booleans.
+    """
+    return {"classes": _class_rows(names, (predicted & present).sum(0), predicted.sum(0), present.sum(0))}
+
+
+def _class_rows(names: Sequence[str], hits: Tensor, found: Tensor, present: Tensor) -> dict[str, dict[str, float]]:
+    columns = (
+        100 * hits / found.clamp(min=1),
+        100 * hits / present.clamp(min=1),
+        200 * hits / (present + found).clamp(min=1),
+        present,
+    )
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    keys = ("precision", "recall", "f1", "examples")
+    return {name: dict(zip(keys, row, strict=True)) for name, row in zip(names, rows, strict=True)}
 
 
 def label_scores(probabilities: Tensor, target: Tensor) -> dict[str, float]:

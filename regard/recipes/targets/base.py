@@ -85,6 +85,10 @@ class Target(ABC):
         """Return the metrics of the answers."""
 
     @abstractmethod
+    def tables(self, answers: Tensor, targets: Tensor) -> dict[str, Any]:
+        """Return the metrics of each class, label or number, for reports."""
+
+    @abstractmethod
     def rank(self, answers: Tensor, n_best: int) -> list[list[Ranked]]:
         """Return the best answers of each row, best first. Raises UserError if n_best is too large."""
 

@@ -18,7 +18,7 @@ from regard.models.writers.labels import LabelWriter
 from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.answers import ClassAnswer, LabelsAnswer
 from regard.recipes.base.recipe import Ranked
-from regard.recipes.metrics.vectors import LABEL_THRESHOLD, class_scores, label_scores
+from regard.recipes.metrics.vectors import LABEL_THRESHOLD, class_scores, class_table, label_scores, label_table
 from regard.recipes.targets.base import MAX_SHOWN, RawTargets, ScoreWeights, Target, check_not_empty, parse_rows
 
 
@@ -75,6 +75,10 @@ class ClassTarget(_NamedTarget):
     def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
         """Return accuracy, macro F1 and nll."""
         return class_scores(answers, targets)
+
+    def tables(self, answers: Tensor, targets: Tensor) -> dict[str, Any]:
+        """Return precision, recall and F1 of each class, and the confusion matrix."""
+        return class_table(answers.argmax(-1), targets, self.names)
 
     def rank(self, answers: Tensor, n_best: int) -> list[list[Ranked]]:
         """Return the most likely classes."""
@@ -143,6 +147,10 @@ class LabelsTarget(_NamedTarget):
     def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
         """Return micro and macro F1, exact match, average precision and nll."""
         return label_scores(answers, targets)
+
+    def tables(self, answers: Tensor, targets: Tensor) -> dict[str, Any]:
+        """Return precision, recall and F1 of each label."""
+        return label_table(answers >= LABEL_THRESHOLD, targets.bool(), self.names)
 
     def rank(self, answers: Tensor, n_best: int) -> list[list[Ranked]]:
         """Return the predicted label set with its probability; with n_best > 1, the most likely labels."""

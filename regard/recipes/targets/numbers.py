@@ -105,6 +105,11 @@ class NumberTarget(Target):
         """Return mean absolute error, root mean squared error and R^2."""
         return number_scores(answers, targets)
 
+    def tables(self, answers: Tensor, targets: Tensor) -> dict[str, Any]:
+        """Return the metrics of each number, if there are several."""
+        columns = zip(self._all_names(), answers.split(1, 1), targets.split(1, 1), strict=True)
+        return {"numbers": {n: number_scores(*pair) for n, *pair in columns}} if len(self.means) > 1 else {}
+
     def rank(self, answers: Tensor, n_best: int) -> list[list[Ranked]]:
         """Return the numbers of each row, its only answer."""
         if n_best > 1:

@@ -99,7 +99,7 @@ class TargetRecipe(Recipe[ConfigT]):
     def score(self, inference: ActiveModel, examples: Examples[Any], options: Any) -> dict[str, Any]:
         """Return the metrics of the target."""
         answers, references = predict_all(inference.model, self.evaluation_batches(examples))
-        return self.target.score(answers, references)
+        return self.target.score(answers, references) | self.target.tables(answers, references)
 
     def report(self, inference: ActiveModel, examples: Examples[Any]) -> dict[str, Any]:
         """Return the description of the possible answers."""

@@ -1,6 +1,6 @@
 """Tables of scores and sample outputs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from regard.system.terminal import table
@@ -9,6 +9,8 @@ _NAMES = {
     "exact_match": "exact match, %",
     "upper_bound": "upper bound on the score, %",
     "bleu": "BLEU",
+    "chrf": "chrF",
+    "ter": "TER (lower is better)",
     "accuracy": "accuracy, %",
     "prompt_accuracy": "images that show the prompt, %",
     "item_recall": "items of the prompt that are recognized, %",
@@ -47,6 +49,24 @@ _NAMES = {
 }
 
 
+_MOST_CONFUSION, _MOST_CLASSES = 12, 100
+"""Largest number of classes in a printed confusion matrix, and of printed rows."""
+
+
+def _tables(scores: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the tables of the metrics of each class, label or number, and the confusion matrix."""
+    for title, rows in (("classes", scores.get("classes", {})), ("numbers", scores.get("numbers", {}))):
+        if rows:
+            names = [*next(iter(rows.values()))]
+            cells = [[n, *(f"{row[m]:.4g}" for m in names)] for n, row in [*rows.items()][:_MOST_CLASSES]]
+            more = f"\n  ({len(rows) - _MOST_CLASSES} more: --json)" if len(rows) > _MOST_CLASSES else ""
+            yield f"\n\n{table([[title, *(_NAMES.get(m, m) for m in names)], *cells])}{more}"
+    confusion, classes = scores.get("confusion", []), [*scores.get("classes", {})]
+    if 1 < len(confusion) <= _MOST_CONFUSION:
+        cells = [[name, *map(str, row)] for name, row in zip(classes, confusion, strict=True)]
+        yield f"\n\nconfusion matrix: rows are references, columns outputs\n{table([['', *classes], *cells])}"
+
+
 def score_table(scores: Mapping[str, Any]) -> str:
     """Format the scores of a test set, their signature, and some sample outputs."""
     title = f"{scores['data']}: {scores['examples']:,} examples"
@@ -62,6 +82,7 @@ def score_table(scores: Mapping[str, Any]) -> str:
     rows.append(["signature", scores["signature"]])
     classes = [[name, f"{value:.1f}"] for name, value in scores.get("by_class", {}).items()]
     by_class = f"\n\nby class, %\n{table(classes)}" if classes else ""
+    by_class += "".join(_tables(scores))
     samples = []
     for sample in scores["samples"]:
         reference = "" if sample["output"] == sample["reference"] else f"(reference: {sample['reference']})"

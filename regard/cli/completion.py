@@ -1,0 +1,80 @@
+"""`regard completion SHELL`: a script that completes commands, recipes, presets and options in a shell.
+
+The script calls `regard completion SHELL WORD ...` with the words of the command line so far, the last of which is
+completed. Options are those of the help page of the command; no torch is imported.
+"""
+
+import importlib
+import io
+import re
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+
+from regard.errors import DONE, UserError
+from regard.recipes.presets import PRESETS
+from regard.recipes.registry import RECIPES
+
+USAGE = "regard completion bash | zsh | fish"
+_SCRIPTS = {
+    "bash": r"""_regard() {
+  local IFS=$'\n' word="${COMP_WORDS[COMP_CWORD]}"
+  COMPREPLY=( $(compgen -W "$(regard completion bash "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)" -- "$word") )
+}
+complete -o default -o bashdefault -F _regard regard""",
+    "zsh": r"""_regard() {
+  local -a found
+  found=(${(f)"$(regard completion zsh "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+  if (( $#found )); then compadd -- $found; else _files; fi
+}
+compdef _regard regard""",
+    "fish": r"""function _regard
+  regard completion fish (commandline -opc)[2..] (commandline -ct) 2>/dev/null
+end
+complete -c regard -a '(_regard)'""",
+}
+_INSTALL = {
+    "bash": 'eval "$(regard completion bash)"  # in ~/.bashrc',
+    "zsh": 'eval "$(regard completion zsh)"  # in ~/.zshrc, after compinit',
+    "fish": "regard completion fish | source  # in ~/.config/fish/config.fish",
+}
+
+
+def run(argv: list[str]) -> int:
+    """Print the script of a shell, or the completions of words."""
+    if not argv or argv[0] in ("-h", "--help"):
+        lines = "\n".join(f"    {line}" for line in _INSTALL.values())
+        print(f"usage: {USAGE}\n\nPrint the script that completes commands, recipes and options:\n\n{lines}")
+        return DONE
+    if argv[0] not in _SCRIPTS:
+        raise UserError(f"the shell must be one of {', '.join(_SCRIPTS)}, got {argv[0]!r}")
+    print("\n".join(complete(argv[1:])) if argv[1:] else _SCRIPTS[argv[0]])
+    return DONE
+
+
+def complete(words: Sequence[str]) -> list[str]:
+    """Return what the last word may be completed to; empty where a file is expected."""
+    main = importlib.import_module("regard.cli.main")
+    *before, last = words
+    if not before:
+        found: Sequence[str] = [*main.COMMANDS, "help", "--help", "--version"]
+    elif before[0] == "help":
+        return complete([*before[1:], last])
+    elif before[-1] == "--preset":
+        found = list(PRESETS)
+    elif last.startswith("-"):
+        found = _options(before)
+    elif before == ["train"]:
+        found = list(RECIPES)
+    elif before == ["completion"]:
+        found = list(_SCRIPTS)
+    else:
+        found = []
+    return [word for word in found if word.startswith(last)]
+
+
+def _options(words: Sequence[str]) -> list[str]:
+    """Return the options of the help page of a command line."""
+    main, text = importlib.import_module("regard.cli.main"), io.StringIO()
+    with redirect_stdout(text):
+        main.main([*words, "--help"])
+    return sorted({"--help", *re.findall(r"^ *(--[a-z][\w.-]*)", text.getvalue(), re.MULTILINE)})

@@ -1,0 +1,75 @@
+"""Help of commands, completion in a shell, and switches that are turned off."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from regard.cli.completion import complete
+from regard.cli.main import main
+from regard.errors import UserError
+from regard.settings.declare import settings
+from regard.settings.options import NoSettings, parse
+
+
+def test_help_of_a_command_is_its_help_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "train", "reviews"]) == 0
+    by_name = capsys.readouterr().out
+    assert main(["train", "reviews", "--help"]) == 0
+    assert by_name == capsys.readouterr().out
+    assert "--data.text-column" in by_name
+
+
+CASES = {
+    "tr": ["train"],
+    "train revi": ["reviews"],
+    "train reviews --data.text": ["--data.text-column"],
+    "train translate --preset bah": ["bahdanau"],
+    "predict run --on": ["--on-bad"],
+    "help eval": ["evaluate"],
+    "predict run tex": [],
+}
+
+
+@pytest.mark.parametrize("words", CASES)
+def test_words_are_completed(words: str) -> None:
+    assert complete(words.split()) == CASES[words]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_script_of_bash_completes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    calls = 'regard() { [ "$1 $2 $3" = "completion bash train" ] && printf "images\\nlanguage\\n"; }'
+    lines = f"{script}\n{calls}\nCOMP_WORDS=(regard train la); COMP_CWORD=2; _regard; echo ${{COMPREPLY[@]}}"
+    found = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "language"
+
+
+def test_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "csh"]) == 2
+    assert "bash, zsh, fish" in capsys.readouterr().err
+
+
+@settings
+class Switches:
+    """Switches."""
+
+    open: bool = True
+    """Open."""
+    count: int = 1
+    """A number."""
+
+
+def parse_words(words: str) -> Switches:
+    return parse(words.split(), Switches(), NoSettings(), max_positionals=1, expected="a word").own
+
+
+def test_switch_is_turned_off() -> None:
+    assert not parse_words("--no-open").open
+    assert not parse_words("--no-open word").open
+    assert parse_words("--no-open --open").open
+    with pytest.raises(UserError, match="unknown option --no-count"):
+        parse_words("--no-count")
+    with pytest.raises(UserError, match="unknown option --no-no-open"):
+        parse_words("--no-no-open")

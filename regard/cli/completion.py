@@ -8,7 +8,7 @@ import importlib
 import io
 import re
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 
 from regard.errors import DONE, UserError
 from regard.recipes.presets import PRESETS
@@ -73,8 +73,9 @@ def complete(words: Sequence[str]) -> list[str]:
 
 
 def _options(words: Sequence[str]) -> list[str]:
-    """Return the options of the help page of a command line."""
+    """Return the options of the help page of a command line; of its command if its arguments are refused."""
     main, text = importlib.import_module("regard.cli.main"), io.StringIO()
-    with redirect_stdout(text):
-        main.main([*words, "--help"])
+    with redirect_stdout(text), redirect_stderr(io.StringIO()):
+        if main.main([*words, "--help"]) != DONE:
+            main.main([words[0], "--help"])
     return sorted({"--help", *re.findall(r"^ *(--[a-z][\w.-]*)", text.getvalue(), re.MULTILINE)})

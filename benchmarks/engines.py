@@ -58,7 +58,9 @@ def work(pipe: Connection, options: argparse.Namespace, contestant: str) -> None
             outputs = [run.predict([source], beam=beam)[0] for source in sources]
         else:
             outputs = run.predict(sources, beam=beam)
-        pipe.send((time.perf_counter() - start, run.recipe.scorer().score(outputs, references), outputs))
+        pipe.send(
+            (time.perf_counter() - start, run.recipe.scorer().score(outputs, [[text] for text in references]), outputs)
+        )
 
 
 def main() -> None:

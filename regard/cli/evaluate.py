@@ -15,6 +15,7 @@ from regard.settings.help import page
 from regard.settings.options import parse, wants_help
 from regard.settings.tree import collect_groups
 from regard.system.output_files import check_output
+from regard.system.progress import show_progress
 from regard.system.writing import open_text_atomically
 
 USAGE = "regard evaluate RUN [options]"
@@ -53,7 +54,7 @@ def run(argv: list[str]) -> int:
     for number, data in enumerate(parsed.config.data.split() or [None]):
         options = {} if data is None else {item.name: getattr(data, item.name) for item in fields(data)}
         (path,) = options.pop("test", (None,))
-        with nullcontext() if out is None else open_text_atomically(out) as file:
+        with nullcontext() if out is None else open_text_atomically(out) as file, show_progress():
             scores = trained.evaluate(path, predictions=file, **options, **others)
         if parsed.own.json:
             print(json.dumps(scores, ensure_ascii=False))

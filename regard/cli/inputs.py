@@ -113,6 +113,14 @@ def read_inputs(words: Sequence[str], trained: Any, *, on_bad: str = "error") ->
         yield files
 
 
+def is_text_file(name: str) -> bool:
+    """Return True if the lines of a regular file can be counted: it exists and is not compressed."""
+    if not is_file(name) or not Path(name).is_file():
+        return False
+    with Path(name).open("rb") as file:
+        return not is_packed(file.read(8))
+
+
 def _read_word(word: str, trained: Any, on_bad: str) -> Iterator[list[Input]]:
     path, recipe = Path(word), trained.recipe
     if word == "-":

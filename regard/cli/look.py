@@ -13,6 +13,7 @@ import re
 import sys
 import webbrowser
 from collections.abc import Sequence
+from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,7 +23,9 @@ from regard.cli.notices import print_notice
 from regard.cli.runs import UseOptions, load_trained, read_run_argument
 from regard.errors import DONE, UserError
 from regard.look.figures.output import SUFFIXES, check_path
+from regard.recipes.base.config import defaults_of_run
 from regard.recipes.base.inputs import Input
+from regard.recipes.base.run import Run
 from regard.recipes.registry import get_entry
 from regard.settings.declare import settings
 from regard.settings.help import page
@@ -43,6 +46,8 @@ LINES = 20
 """Maximum number of lines of a file that are shown."""
 
 _CAPTURE = ".safetensors"
+_ANSWERING = {"decode", "sample", "threshold"}
+"""Options of `predict` that `look` has, too."""
 _WALKS = ("walk", "multihead")
 """Views of the vectors of a read."""
 _MOST = 100
@@ -108,10 +113,12 @@ def run(argv: list[str]) -> int:
     is_capture = bool(argv) and argv[0].endswith(_CAPTURE)
     folder, record = (Path(argv[0]), None) if is_capture else read_run_argument(argv, USAGE)
     if wants_help(argv):
-        print(page(USAGE, ABOUT, collect_groups(LookOptions())))
+        groups = [] if record is None else collect_groups(_answer_options(record))
+        print(page(USAGE, ABOUT, [*collect_groups(LookOptions()), *groups]))
         return DONE
     expected = f"a run folder and at most {_MOST} inputs"
-    parsed = parse(argv, LookOptions(), NoSettings(), max_positionals=1 if is_capture else 1 + _MOST, expected=expected)
+    config = NoSettings() if record is None else _answer_options(record)
+    parsed = parse(argv, LookOptions(), config, max_positionals=1 if is_capture else 1 + _MOST, expected=expected)
     options, words = parsed.own, parsed.positionals[1:]
     if options.model or options.view in ("positions", "manifold"):
         _check_of_model(options, words, is_capture=is_capture)
@@ -135,7 +142,11 @@ def run(argv: list[str]) -> int:
             models[0].plot_answer(inputs[0], options.out, overwrite=options.force)
             print(options.out)
             return DONE
-    captures = [_capture(*pair, inputs, names, options) for pair in zip(models, (folder, *others), strict=True)]
+    answering = {item.name: getattr(parsed.config, item.name) for item in fields(parsed.config)}
+    captures = [
+        _capture(*pair, options, inputs, names=names, **(answering if pair[0] is models[0] else {}))
+        for pair in zip(models, (folder, *others), strict=True)
+    ]
     for sample_maps in captures[0]:
         print(sample_maps.sample.title)
     out = options.out or _new_page_path(
@@ -206,12 +217,22 @@ def _is_picture(out: Path | None) -> bool:
     return out is not None and out.suffix.lower() in SUFFIXES
 
 
-def _capture(trained: Any, path: Path, inputs: Sequence[Any], names: Sequence[str], options: LookOptions) -> Any:
-    """Return the capture of a model on the inputs, or load a saved one."""
+def _answer_options(run: Run) -> Any:
+    """Return the options of `predict` that change what is looked at: decoding, sampling, a threshold."""
+    entry = get_entry(run.recipe)
+    defaults = defaults_of_run(entry.options, run.config)
+    return defaults if {item.name for item in fields(defaults)} <= _ANSWERING else NoSettings()
+
+
+def _capture(trained: Any, path: Path, options: LookOptions, inputs: Sequence[Any], **settings: Any) -> Any:
+    """Return the capture of a model on the inputs, or load a saved one.
+
+    settings: names of the inputs, and options of `predict`.
+    """
     if trained is None:
         return importlib.import_module("regard.look.capture").Capture.open(path)
     vectors = options.walk or (_is_picture(options.out) and options.view in _WALKS)
-    return trained.look(inputs, names=names, gradients=options.gradients, vectors=vectors)
+    return trained.look(inputs, gradients=options.gradients, vectors=vectors, **settings)
 
 
 def _write(captures: Sequence[Any], out: Path, options: LookOptions) -> None:

@@ -15,6 +15,7 @@ from regard.errors import BROKEN_PIPE, DEFECT, DONE, INTERRUPTED, UNUSABLE, User
 from regard.settings.help import two_columns
 from regard.settings.values import suggest
 from regard.system.terminal import one_line, usable_streams
+from regard.system.verbosity import set_verbosity, take_verbosity
 
 COMMANDS = {
     "train": "train the model of a recipe, or resume a run that was stopped",
@@ -35,11 +36,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["--"]:  # torchrun may pass it on
         words = words[1:]
+    words, level = take_verbosity(words)
     with usable_streams():
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
-                code = _dispatch(words)
+                with set_verbosity(level):
+                    code = _dispatch(words)
                 sys.stdout.flush()
                 return code
         except (KeyboardInterrupt, BrokenPipeError) as error:
@@ -48,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         except BaseException as error:
             # Not only Exception: panics of libraries in Rust derive from BaseException.
-            if os.environ.get("REGARD_TRACEBACK"):
+            if level == "verbose" or os.environ.get("REGARD_TRACEBACK"):
                 raise
             message, code = _describe(error)
             print(f"regard: {one_line(message)}", file=sys.stderr)
@@ -74,7 +77,7 @@ def _describe(error: BaseException) -> tuple[str, int]:
     name = type(error).__name__
     return (
         f"{name}: {one_line(str(error), longest=400)} -- this is a defect of regard: please report it, with the "
-        "traceback that REGARD_TRACEBACK=1 in the environment shows in place of this line",
+        "traceback that the option -v shows in place of this line",
         DEFECT,
     )
 
@@ -107,8 +110,9 @@ def _overview() -> str:
             "",
             "`regard help COMMAND` explains a command, `regard help train RECIPE` every setting of a recipe.",
             "",
-            "An error prints one line to standard error and exits with code 2; with REGARD_TRACEBACK=1 in the",
-            "environment, it prints the traceback instead.",
+            "-q, --quiet hides notices and progress bars, but not warnings and errors. -v, --verbose prints what is",
+            "done, with times. An error prints one line to standard error and exits with code 2; with -v, or with",
+            "REGARD_TRACEBACK=1 in the environment, it prints the traceback instead.",
         ]
     )
 

@@ -4,13 +4,15 @@ import logging
 import sys
 
 from regard.system.terminal import escape_text
+from regard.system.verbosity import verbosity
 
 _LOG = logging.getLogger("regard.native.cache")
 
 
 def print_notice(text: str) -> None:
-    """Print a notice to standard error."""
-    print(escape_text(text), file=sys.stderr, flush=True)
+    """Print a notice to standard error, unless the command is quiet."""
+    if verbosity() != "quiet":
+        print(escape_text(text), file=sys.stderr, flush=True)
 
 
 def announce_compiling() -> None:

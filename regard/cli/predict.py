@@ -14,9 +14,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from regard.cli.inputs import expand_words, is_single_input, read_inputs
+from regard.cli.inputs import expand_words, is_single_input, is_text_file, read_inputs
 from regard.cli.notices import print_notice
 from regard.cli.runs import DecodingOptions, load_trained, read_run_argument
+from regard.data.images.coco_ids import CocoIds, read_coco_ids
 from regard.errors import DONE, UserError
 from regard.recipes.base.config import NoOptions, defaults_of_run
 from regard.recipes.base.inputs import Input
@@ -26,7 +27,9 @@ from regard.settings.declare import settings
 from regard.settings.help import page
 from regard.settings.options import parse, wants_help
 from regard.settings.tree import collect_groups
+from regard.system.compression import plain_name
 from regard.system.output_files import check_output
+from regard.system.progress import show_progress, track
 from regard.system.writing import open_text_atomically
 
 USAGE = "regard predict RUN [INPUT ...|-] [options]"
@@ -47,6 +50,10 @@ class PredictOptions(DecodingOptions):
 
     json: bool = False
     """Print one JSON object per input: its number, its file or source, and the answer: boxes, events, tags, outputs."""
+    coco: bool = False
+    """For boxes: print one JSON list in COCO's format of results (image_id, category_id, bbox, score). The ids are
+    those of the COCO file that is the INPUT; for other inputs, images are numbered from 1, and categories in the order
+    of the labels of the run."""
     on_bad: Literal["error", "skip", "truncate"] = "error"
     """Handling of inputs that cannot be used (too long, not UTF-8, damaged): error stops; skip gives an empty output in
     their place and counts them; truncate also cuts texts that are too long."""
@@ -82,15 +89,45 @@ def run(argv: list[str]) -> int:
         if out.exists() and not cast("PredictToFileOptions", parsed.own).force:
             raise UserError(f"{out} exists; it is replaced only with --force")
     form = "json" if parsed.own.json else "ranked" if getattr(parsed.config, "n_best", 1) > 1 else "lines"
+    if parsed.own.coco:
+        form = "coco"
+        if record is not None and record.recipe != "boxes":
+            raise UserError(f"--coco is for runs of boxes, and {folder} is one of {record.recipe}")
     trained = load_trained(folder, parsed.own, record)
-    printer = _Printer(trained, parsed.config, form, parsed.own.on_bad, is_named=_are_named(words, trained))
-    with _open_output(out):
-        for inputs in read_inputs(words, trained, on_bad=parsed.own.on_bad):
+    ids = _coco_ids(words, trained) if parsed.own.coco else None
+    printer = _Printer(trained, parsed.config, form, parsed.own.on_bad, is_named=_are_named(words, trained), ids=ids)
+    # Answers on a terminal show how far it is.
+    with show_progress(is_enabled=out is not None or not sys.stdout.isatty()), _open_output(out):
+        for inputs in track(
+            read_inputs(words, trained, on_bad=parsed.own.on_bad), "inputs", _count_inputs(words, trained)
+        ):
             printer.answer(inputs)
             sys.stdout.flush()
+        printer.end()
     if printer.skipped:
         print_notice(f"skipped {printer.skipped} of {printer.count} inputs, whose outputs are empty")
     return DONE
+
+
+def _count_inputs(words: Sequence[str], trained: Any) -> int | None:
+    """Return the number of inputs for the progress bar: files, or lines of a file of text; None if it is not known."""
+    if all(is_single_input(word, trained) for word in words):
+        return len(words)
+    if len(words) == 1 and is_text_file(words[0]) and not trained.recipe.is_table(Path(words[0])):
+        with Path(words[0]).open("rb") as file:
+            return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+    return None
+
+
+def _coco_ids(words: Sequence[str], trained: Any) -> CocoIds:
+    """Return the ids of images and categories: of the COCO file that is the only input, else numbers from 1."""
+    labels = trained.recipe.labels.names
+    if len(words) == 1 and plain_name(words[0]).endswith(".json"):
+        ids = read_coco_ids(Path(words[0]))
+        if unknown := next((name for name in labels if name not in ids.categories), None):
+            raise UserError(f"{words[0]}: has no category {unknown!r}, which the run detects")
+        return ids
+    return CocoIds({}, {name: number for number, name in enumerate(labels, start=1)})
 
 
 @contextmanager
@@ -121,9 +158,10 @@ def _check_energy(argv: Sequence[str], record: Run | None) -> None:
 
 
 class _Printer:
-    """Answers blocks of inputs and prints the answers in a form: json, ranked (several outputs per input) or lines."""
+    """Answers blocks of inputs and prints the answers in a form: json, coco, ranked (several per input) or lines."""
 
-    def __init__(self, trained: Any, options: Any, form: str, on_bad: str, *, is_named: bool):
+    def __init__(self, trained: Any, options: Any, form: str, on_bad: str, *, is_named: bool, ids: CocoIds | None):
+        self.ids, self._results = ids, 0
         self.trained, self.options, self.form, self.on_bad, self.is_named = trained, options, form, on_bad, is_named
         self.count, self.skipped = 0, 0
 
@@ -166,6 +204,9 @@ class _Printer:
 
     def _print(self, number: int, given: Input, answer: Any) -> None:
         recipe, is_bad = self.trained.recipe, isinstance(answer, UserError)
+        if self.ids is not None:
+            self._print_results(number, given, [] if is_bad else recipe.json(answer)["boxes"], self.ids)
+            return
         if self.form == "json":
             found = {"error": str(answer)} if is_bad else recipe.json(answer)
             print(json.dumps({"input": number} | given.describe() | dict(found), ensure_ascii=False))
@@ -178,3 +219,17 @@ class _Printer:
             return
         lines = [] if is_bad else recipe.lines(answer)
         print("\n".join(lines if name is None else [f"{name}\t{line}" for line in lines] or [name]))
+
+    def _print_results(self, number: int, given: Input, boxes: Sequence[Any], ids: CocoIds) -> None:
+        """Print the boxes of an image as entries of COCO's list of results."""
+        image = ids.images[given.file or ""] if ids.images else number
+        for box in boxes:
+            sides = [round(box[name], 3) for name in ("x", "y", "width", "height")]
+            entry = {"image_id": image, "category_id": ids.categories[box["label"]], "bbox": sides}
+            print("," if self._results else "[", json.dumps(entry | {"score": round(box["score"], 5)}), sep="\n")
+            self._results += 1
+
+    def end(self) -> None:
+        """Print the end of COCO's list."""
+        if self.ids is not None:
+            print("]" if self._results else "[]")

@@ -1,7 +1,9 @@
 """Shared code of the commands that use a trained run: reading its settings and loading its model."""
 
 import importlib
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from regard.recipes.run_folder import read_run
 from regard.settings.declare import settings
 from regard.settings.options import wants_help
 from regard.settings.ranges import Threads, check_device
+from regard.system.progress import report_slow
 
 
 @settings
@@ -56,4 +59,5 @@ def load_trained(folder: Path, options: UseOptions, run: Run | None = None) -> A
     if isinstance(options, DecodingOptions):
         load_options |= {"engine": options.engine, "compute_type": options.compute_type, "workers": options.workers}
     announce_compiling()
-    return importlib.import_module("regard.recipes.load").load(folder, **load_options)
+    with report_slow(print_notice, f"loading {folder}") if sys.stderr.isatty() else nullcontext():
+        return importlib.import_module("regard.recipes.load").load(folder, **load_options)

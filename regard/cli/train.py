@@ -111,8 +111,14 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
         return DONE
     if result.was_finished:
         reason = result.report["training"]["stop_reason"]
-        print(f"The run in {folder} is finished: it stopped by {reason}. To train it longer, raise that limit, as in")
-        print(f"regard train --run {folder} --train.steps N; or choose another folder with --run.")
+        print(f"The run in {folder} is finished: it stopped by {reason}.")
+        if any((folder / "checkpoints").glob("step-*")):
+            print(f"To train it longer, raise that limit, as in regard train --run {folder} --train.steps N.")
+        else:
+            print(
+                "It kept no checkpoints (--train.keep-finished model), so that it cannot be trained longer; a new run"
+            )
+            print(f"can start from its parameters: regard train {run.recipe} --init {folder} --run OTHER.")
     test = result.report["test"]
     print(score_table(test) if test else "No test data was given (--data.test), so there is no test score.")
     program = "regard" if run.recipe in NAMES else f"python {sys.argv[0]}"

@@ -15,6 +15,7 @@ from regard.decode.beam import beam
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.stepper import Source, StateT, Stepper
+from regard.system.progress import track
 from regard.trace import Trace
 
 
@@ -103,7 +104,8 @@ def _search_batches(
 ) -> list[list[Hypothesis]]:
     """Search batches of inputs of these lengths; take: returns the source of some of them."""
     results: list[list[Hypothesis]] = [[] for _ in lengths]
-    for rows in batch_by_length(lengths, budget=config.batch_tokens // config.beam):
+    batches = batch_by_length(lengths, budget=config.batch_tokens // config.beam)
+    for rows in track(batches, "outputs", len(lengths)):
         if trace is not None:
             trace.begin_segment(rows)
         batch = beam(

@@ -123,6 +123,12 @@ class RunFolder:
         if self.is_resumed:
             self.run = dataclasses.replace(before, config=self.run.config)
             self.report = self._find_report(notify)
+            if self.report is None and (folder / "model.safetensors").exists() and not _has_checkpoint(folder):
+                raise UserError(
+                    f"the run in {folder} is finished and kept no checkpoints (--train.keep-finished model), so it "
+                    f"cannot be continued; a new run can start from its parameters: regard train {run.recipe} --init "
+                    f"{folder} --run OTHER"
+                )
         elif self._has_begun or not _is_all_known(folder):
             _refuse_another(folder, before, self.run)
 
@@ -148,11 +154,11 @@ class RunFolder:
             # These will be written: report a folder or pipe of that name before training, not after it.
             if os.path.lexists(folder / name):
                 check_file(folder / name)
-        if not path.exists() or self._before is None or self._before.config != self.run.config:
+        if not path.exists() or self._before is None or not self._is_finished(folder):
             return None
         try:
             report = verify_checksum(path, _json(path))
-            same = report.get("config") == to_plain(self.run.config)
+            same = report.get("config") == to_plain(self._before.config)
             training, test = report.get("training"), report.get("test")
             is_whole = isinstance(training, dict) and "stop_reason" in training and isinstance(test, dict | None)
             if same and not is_whole:
@@ -161,6 +167,14 @@ class RunFolder:
             notify(f"{error}; it is written again")
             return None
         return report if same and (folder / "model.safetensors").exists() else None
+
+    def _is_finished(self, folder: Path) -> bool:
+        """Return True if the run in the folder has the same settings; if it kept no checkpoints, the same limits."""
+        before: Any = self._before
+        if before.config == self.run.config or _has_checkpoint(folder):
+            return before.config == self.run.config
+        limits = ("steps", "epochs", "minutes", "patience")
+        return all(getattr(before.config.train, name) == getattr(self.run.config.train, name) for name in limits)
 
     def claim(self, learn: Callable[[Path], None], digests: Mapping[str, str], notify: Callable[[str], None]) -> bool:
         """Claim the folder after the data has been checked. Return True if training has no checkpoint yet.
@@ -261,8 +275,11 @@ def release(folder: Path) -> None:
 
 def has_begun(folder: Path) -> bool:
     """Return True if the run has a checkpoint, its own or of a model that it trains first, or weights."""
-    has_checkpoint = (any(folder.glob(pattern)) for pattern in ("checkpoints/step-*", "*/checkpoints/step-*"))
-    return any(has_checkpoint) or (folder / "model.safetensors").exists()
+    return _has_checkpoint(folder) or (folder / "model.safetensors").exists()
+
+
+def _has_checkpoint(folder: Path) -> bool:
+    return any(any(folder.glob(pattern)) for pattern in ("checkpoints/step-*", "*/checkpoints/step-*"))
 
 
 def _check_path(folder: Path) -> None:

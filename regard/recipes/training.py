@@ -32,6 +32,8 @@ from regard.settings.tree import apply_changes, to_plain
 from regard.system.fingerprints import record_digests
 from regard.system.model_size import COPIES_IN_TRAINING, check_model_fits
 from regard.system.pipes import cache_named_pipes
+from regard.system.progress import report_slow
+from regard.training.checkpoint import remove_checkpoints
 from regard.training.distribution import World, join_process_group
 from regard.training.loop import Result, fit
 from regard.training.precision import resolve_precision
@@ -126,25 +128,29 @@ def train_run(
             return RunResult(None, is_interrupted=result.is_interrupted, was_finished=False)
         report = _make_report(own.directory.path, own.run, result, device=str(world.device), notify=notify)
         own.write_report(report)
+        if own.run.config.train.keep_finished == "model":
+            own.directory.write(_remove_checkpoints)
     return RunResult(report, is_interrupted=False, was_finished=False)
 
 
 def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
     """Read the data, claim the folder, build the model and train it."""
     run, directory = own.run, own.directory
-    with record_digests() as digests:
+    with record_digests() as digests, report_slow(notify, "reading the data"):
         recipe = create_recipe(run, notify)
         if not own.is_resumed:
             check_init(recipe)
         recipe.check()
-    is_new = world.run_on_main(partial(own.claim, recipe.learn, digests, notify))
+    with report_slow(notify, "preparing vocabularies, labels and scales"):
+        is_new = world.run_on_main(partial(own.claim, recipe.learn, digests, notify))
     if not world.is_main:
         check_learned(directory.path)
     if is_new:
         world.run_on_main(partial(recipe.pretrain, directory.path))
     try:
         recipe.open(directory.path)
-        batches = recipe.batches()
+        with report_slow(notify, "encoding the training data"):
+            batches = recipe.batches()
         torch.manual_seed(run.seed)
         with check_model_fits(copies=COPIES_IN_TRAINING):
             model = recipe.model()
@@ -173,7 +179,14 @@ def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
         metric=recipe.metric,
         maximize=recipe.higher_is_better,
         fingerprint=own.fingerprint,
+        unit=recipe.unit,
     )
+
+
+def _remove_checkpoints(folder: Path) -> None:
+    """Remove the checkpoints of a finished run, and of the models that it trained first."""
+    for root in (folder, *(path.parent for path in folder.glob("*/checkpoints"))):
+        remove_checkpoints(root)
 
 
 def _make_report(
@@ -185,7 +198,8 @@ def _make_report(
     test = None
     if trained.recipe.has_test():
         upper_bound = trained.recipe.upper_bound()
-        test = trained.evaluate() | ({} if upper_bound is None else {"upper_bound": upper_bound})
+        with report_slow(notify, "evaluating on the test data"):
+            test = trained.evaluate() | ({} if upper_bound is None else {"upper_bound": upper_bound})
     return {
         "recipe": run.recipe,
         "seed": run.seed,

@@ -356,6 +356,18 @@ def _checkpoints_in(root: Path) -> list[Path]:
     return sorted(filter(_is_checkpoint, _list_paths(root / "checkpoints", _NAME)), key=_step_of)
 
 
+def remove_checkpoints(root: Path) -> None:
+    """Remove all checkpoints and snapshots of a run, but those that were set aside."""
+    for name, pattern in (("snapshots", _SNAPSHOT), ("checkpoints", _NAME)):
+        for path in _list_paths(root / name, pattern):
+            if path.is_dir():
+                _remove(path)
+            else:
+                path.unlink()
+        with suppress(OSError):  # holds other files, or does not exist
+            (root / name).rmdir()
+
+
 def _list_paths(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
     """Return the paths in a folder of the run whose names match, in order. Raises UserError for a symbolic link."""
     if not folder.is_dir():

@@ -10,7 +10,7 @@ from regard.settings.ranges import Count, FractionBelowOne, Range, check_device
 # Settings that may change when a run is resumed: its limits, what it writes, and where it computes.
 _CHANGEABLE = {
     *("steps", "epochs", "minutes", "patience"),
-    *("log_every", "tensorboard", "checkpoint_every", "checkpoint_minutes", "keep"),
+    *("log_every", "tensorboard", "checkpoint_every", "checkpoint_minutes", "keep", "keep_finished"),
     *("compile", "shard", "device"),
 }
 
@@ -111,6 +111,10 @@ class TrainConfig:
 
     keep: Annotated[int, Range(1, 1_000)] = 2
     """Number of last checkpoints to keep."""
+
+    keep_finished: Literal["model", "checkpoints"] = "model"
+    """What a finished run keeps: model: its parameters, report and logs; checkpoints: its last checkpoints, too, which
+    take several times the memory of the model, so that it can be trained longer."""
 
     def __post_init__(self) -> None:
         check_device(self.device)

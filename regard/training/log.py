@@ -24,16 +24,23 @@ from regard.errors import UserError
 from regard.system.files import check_file
 from regard.system.output_files import check_no_link
 from regard.system.terminal import escape_text
+from regard.system.verbosity import verbosity
 from regard.training.progress import Progress
 
 
 class Log:
-    """Log of a run folder, a context manager. On ranks other than 0 (`is_enabled` False) it discards everything."""
+    """Log of a run folder, a context manager. On ranks other than 0 (`is_enabled` False) it discards everything.
 
-    def __init__(self, folder: Path, *, is_enabled: bool, tensorboard: bool, step: int, log_bytes: int):
-        self._is_enabled = is_enabled
-        self._tokens, self._seconds = 0, 0.0
-        self._console = Console(stderr=True, quiet=not is_enabled, highlight=False, soft_wrap=True)
+    unit: what the loss is a mean over, for rates: tokens, images ...
+    """
+
+    def __init__(
+        self, folder: Path, *, is_enabled: bool, tensorboard: bool, step: int, log_bytes: int, unit: str = "tokens"
+    ):
+        self._is_enabled, self._unit = is_enabled, unit
+        is_shown = is_enabled and verbosity() != "quiet"
+        self._count, self._seconds = 0, 0.0
+        self._console = Console(stderr=True, quiet=not is_shown, highlight=False, soft_wrap=True)
         self._bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -41,7 +48,7 @@ class Log:
             console=self._console,
             refresh_per_second=2,
             transient=True,
-            disable=not (is_enabled and self._console.is_terminal),
+            disable=not (is_shown and self._console.is_terminal),
         )
         self._task = self._bar.add_task("", total=1.0, numbers="")
         if not is_enabled:
@@ -108,11 +115,11 @@ class Log:
         lr: float,
         norm: float,
         fraction: float,
-        tokens: int,
+        count: int,
         seconds: float,
         is_line: bool,
     ) -> None:
-        """Record a step of `tokens` tokens that took `seconds`.
+        """Record a step of `count` tokens, or images ..., that took `seconds`.
 
         Updates the progress bar. If `is_line`, writes a line with the means since the last line, and also prints it if
         there is no progress bar.
@@ -121,23 +128,23 @@ class Log:
         """
         if not self._is_enabled:
             return
-        self._tokens, self._seconds = self._tokens + tokens, self._seconds + seconds
-        loss, nll, count = progress.log_sums
-        rate = self._tokens / max(self._seconds, 1e-9)
+        self._count, self._seconds = self._count + count, self._seconds + seconds
+        loss, nll, total_count = progress.log_sums
+        rate = self._count / max(self._seconds, 1e-9)
         remaining = f"  {_format_time(progress.seconds * (1 - fraction) / fraction)} left" if 0 < fraction < 1 else ""
         position = f"epoch {progress.epoch + 1}  step {progress.step}"
-        numbers = f"loss {loss / count:.4f}  lr {lr:.2e}  {rate:,.0f} tokens/s{remaining}"
+        numbers = f"loss {loss / total_count:.4f}  lr {lr:.2e}  {_format_rate(rate)} {self._unit}/s{remaining}"
         total = 1.0 if fraction > 0 else None
         self._bar.update(self._task, description=position, completed=fraction, total=total, numbers=numbers)
         if not is_line:
             return
-        self._tokens, self._seconds = 0, 0.0
+        self._count, self._seconds = 0, 0.0
         values = {
-            "loss": loss / count,
-            "nll": nll / count,
+            "loss": loss / total_count,
+            "nll": nll / total_count,
             "lr": lr,
             "grad_norm": norm,
-            "tokens_per_s": round(rate, 1),
+            f"{self._unit.replace(' ', '_')}_per_s": round(rate, 1),
         }
         self.record("train", progress, values)
         if self._bar.disable:
@@ -157,6 +164,10 @@ def _truncate(path: Path, length: int) -> None:
 
 def _to_json(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _format_rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 def _format_time(seconds: float) -> str:

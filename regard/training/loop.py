@@ -79,6 +79,7 @@ def fit(
     metric: str,
     maximize: bool,
     fingerprint: Mapping[str, Any] | None = None,
+    unit: str = "tokens",
 ) -> Result:
     """Train `model`, or resume a run that was stopped in the same folder. The model ends with the selected weights.
 
@@ -91,6 +92,7 @@ def fit(
     metric       the metric that selects the best weights; larger is better if `maximize`.
     fingerprint  the settings of the rest of the run, as JSON, which must be the same when it is resumed. Its entries
                  "seed" and "train" are replaced by `seed` and the settings in `config` that determine the weights.
+    unit         what rates in the log count: tokens, which `count` of the model counts, or a name of the examples
 
     At the end, the mean of the weights of the last validations is selected if it scores at least as well as the best
     weights, else the best weights.
@@ -107,7 +109,8 @@ def fit(
             folder = world.run_on_main(partial(stack.enter_context, lock_directory(folder)))
         replica = Replica(model, world, shard=config.shard, compiled=config.compile)
         validation = Validation(validate, metric=metric, maximize=maximize, replica=replica, interruption=interruption)
-        run = _Run(replica, validation, batches=batches, config=config, directory=folder, seed=seed, settings=settings)
+        parts = {"batches": batches, "config": config, "directory": folder, "unit": unit}
+        run = _Run(replica, validation, **parts, seed=seed, settings=settings)
         with run.log:
             return run.run()
 
@@ -125,11 +128,12 @@ class _Run:
         directory: RunDirectory,
         seed: int,
         settings: dict[str, Any],
+        unit: str,
     ):
         self.replica, self.validation, self.batches = replica, validation, batches
         self.config, self.directory, self.seed, self.settings = config, directory, seed, settings
         self.world, self.model = replica.world, replica.model.train()
-        self.interruption, self.stopping = validation.interruption, False
+        self.interruption, self.stopping, self.unit = validation.interruption, False, unit
         self.ties = ties_of(self.model)
         self.optimizer = build_optimizer(self.model, config)
         self.average = MovingAverage(self.model, decay=config.ema) if config.ema else None
@@ -145,6 +149,7 @@ class _Run:
             tensorboard=config.tensorboard,
             step=self.progress.step,
             log_bytes=log_bytes,
+            unit=unit,
         )
 
     @property
@@ -221,7 +226,7 @@ class _Run:
             lr=lr,
             norm=norm,
             fraction=max(progress.fractions(config, batches=len(plan)).values(), default=0.0),
-            tokens=sums.count,
+            count=sums.count if self.unit == "tokens" else sum(map(len, rows)),
             seconds=time.monotonic() - start,
             is_line=is_line,
         )

@@ -208,7 +208,9 @@ def _digests(folder: Path) -> dict[str, str]:
         data = path.read_bytes() if path.is_file() else b""
         if path.name == "log.jsonl":
             lines = [json.loads(line) for line in data.splitlines()]
-            timeless = [{k: v for k, v in entry.items() if k not in ("seconds", "tokens_per_s")} for entry in lines]
+            timeless = [
+                {k: v for k, v in entry.items() if k != "seconds" and not k.endswith("_per_s")} for entry in lines
+            ]
             data = repr(timeless).encode()
         if path.name == "report.json":
             report = json.loads(data)

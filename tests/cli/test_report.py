@@ -12,7 +12,7 @@ def test_scores_are_shown_by_name_known_ones_first():
         "  codes in use  7",
         "  AP50, %       84.31",
         "  my score      1.5",
-        "  signature     s",
+        "  details       s",
     ]
 
 

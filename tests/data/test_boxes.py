@@ -157,8 +157,8 @@ def test_bad_files_are_named(folder):
 
 def test_resize_and_pad_keeps_the_aspect_ratio():
     wide = Image.new("RGB", (80, 20), (255, 0, 0))
-    array, scale = resize_and_pad(wide, 40, 30)
-    assert (array.shape, scale) == ((30, 40, 3), 0.5)
+    array, frame = resize_and_pad(wide, 40, 30)
+    assert (array.shape, frame) == ((30, 40, 3), (0.5, 80, 20))
     assert (array[:10, :, 0] == 255).all()
     assert (array[10:] == 128).all()
 
@@ -296,7 +296,7 @@ def test_each_image_is_opened_once():
     data = make_spots(1)
     watched = AnnotatedDataset(data.items, lambda i: opened.append(i) or data.load(i), "spots")
     batches = BoxBatches(watched, Labels(("spot",)), width=20, height=15, rows=1, seed=1)
-    assert batches.scale(0) == 0.5
+    assert batches.frame(0).scale == 0.5
     batches.collate(0, (0,))
     batches.collate(1, (0,))
     assert opened == [0]

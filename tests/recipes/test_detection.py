@@ -20,15 +20,17 @@ def truth(*rows):
     return np.array(boxes, np.float64).reshape(-1, 4), np.array(classes, np.int64)
 
 
-def score(answers, truths):
-    return average_precision(answers, [boxes for boxes, _ in truths], [classes for _, classes in truths], NAMES)
+def score(answers, truths, threshold=0.5):
+    boxes, classes = zip(*truths, strict=True)
+    return average_precision(answers, boxes, classes, NAMES, threshold=threshold)
 
 
 def test_perfect_boxes_have_the_highest_score():
     truths = [truth((0, (10, 10, 50, 40)), (1, (100, 20, 30, 30))), truth()]
     scores = score([detections((0.9, 0, (10, 10, 50, 40)), (0.8, 1, (100, 20, 30, 30))), detections()], truths)
     hundred = pytest.approx(100)
-    assert scores == {"ap": hundred, "ap50": hundred, "ap75": hundred, "by_class": {"cat": hundred, "dog": hundred}}
+    perfect = {"ap50": hundred, "precision": 100, "recall": 100, "f1": 100, "examples": 1}
+    assert scores == {"ap": hundred, "ap50": hundred, "ap75": hundred, "classes": {"cat": perfect, "dog": perfect}}
 
 
 def test_average_precision_by_hand():
@@ -39,7 +41,7 @@ def test_average_precision_by_hand():
     assert scores["ap75"] == scores["ap50"]
     # IoU 0.8 is enough at 0.50, 0.55 .. 0.80: seven of ten.
     assert scores["ap"] == pytest.approx(0.7 * scores["ap50"], abs=1e-6)
-    assert scores["by_class"]["dog"] == 0
+    assert scores["classes"]["dog"]["ap50"] == 0
 
 
 def test_second_detection_of_a_box_is_a_false_positive():
@@ -48,6 +50,33 @@ def test_second_detection_of_a_box_is_a_false_positive():
     assert score([detections(*predictions)], truths)["ap50"] == pytest.approx(100)
     twice = (predictions[0], (0.8, 0, (1, 1, 100, 100)), predictions[1])
     assert score([detections(*twice)], truths)["ap50"] < 90
+
+
+def test_precision_and_recall_of_a_class_at_a_threshold_by_hand():
+    truths = [truth((0, (0, 0, 100, 100)), (0, (200, 0, 100, 100)), (1, (400, 0, 50, 50))), truth()]
+    answers = [
+        # IoU 0.9 with the first cat; the same cat again (IoU 0.6); a dog in place of a cat; a cat of a low score.
+        detections(
+            (0.9, 0, (0, 0, 100, 90)),
+            (0.8, 0, (0, 0, 100, 60)),
+            (0.7, 1, (200, 0, 100, 100)),
+            (0.2, 0, (200, 0, 100, 100)),
+        ),
+        detections((0.6, 1, (0, 0, 9, 9))),
+    ]
+    rows = score(answers, truths, 0.5)["classes"]
+    found = {name: [row[key] for key in ("precision", "recall", "f1", "examples")] for name, row in rows.items()}
+    assert found == {"cat": [50, 50, 50, 2], "dog": [0, 0, 0, 1]}
+    lower = score(answers, truths, 0.1)["classes"]["cat"]
+    assert (lower["precision"], lower["recall"]) == (pytest.approx(200 / 3), 100)
+    assert score(answers, truths, 0.85)["classes"]["cat"]["precision"] == 100
+
+
+def test_box_takes_the_free_one_of_the_largest_overlap():
+    # Both overlap the second box; the first detection takes the one that it overlaps more.
+    truths = [truth((0, (0, 0, 10, 10)), (0, (0, 4, 10, 10)))]
+    answers = [detections((0.9, 0, (0, 1, 10, 10)), (0.8, 0, (0, 3, 10, 10)))]
+    assert score(answers, truths, 0.5)["classes"]["cat"]["recall"] == 100
 
 
 def test_no_detections_or_no_boxes_score_zero():
@@ -67,7 +96,7 @@ def score_clouds(answers, truths):
     ]
     boxes = [np.array([box for _, box in rows], np.float64).reshape(-1, 6) for rows in truths]
     return average_precision_of_clouds(
-        found, boxes, [np.array([c for c, _ in rows], np.int64) for rows in truths], NAMES
+        found, boxes, [np.array([c for c, _ in rows], np.int64) for rows in truths], NAMES, threshold=0.6
     )
 
 
@@ -97,14 +126,15 @@ def test_average_precision_in_space_by_hand():
     assert scores["ap25"] == pytest.approx(100 * (34 + 33 * 2 / 3) / 101, abs=1e-6)
     # At 0.5: miss, miss, hit: precision 1/3 up to recall 1/3.
     assert scores["ap50"] == pytest.approx(100 * (34 / 3) / 101, abs=1e-6)
-    assert scores["by_class"] == {"cat": scores["ap25"], "dog": 0}
+    assert [row["ap25"] for row in scores["classes"].values()] == [scores["ap25"], 0]
 
 
 def test_boxes_in_space_match_within_their_class_and_cloud():
     box = (0, 0, 0, 1, 2, 3)
     hundred = pytest.approx(100)
     right = score_clouds([[(0.9, 0, box)], [(0.5, 1, box)]], [[(0, box)], [(1, box)]])
-    assert right == {"ap25": hundred, "ap50": hundred, "by_class": {"cat": hundred, "dog": hundred}}
+    assert (right["ap25"], right["ap50"]) == (hundred, hundred)
+    assert [row["ap25"] for row in right["classes"].values()] == [hundred, hundred]
     assert score_clouds([[(0.9, 1, box)], [(0.5, 0, box)]], [[(0, box)], [(1, box)]])["ap25"] == 0
     assert score_clouds([[], [(0.5, 0, box)]], [[(0, box)], []])["ap25"] == 0
     assert score_clouds([[]], [[(0, box)]])["ap25"] == 0

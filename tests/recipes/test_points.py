@@ -56,7 +56,7 @@ def test_scores_are_those_of_the_predictions(clouds, capsys):
     arguments = ["--data.test", str(clouds / "test.csv")]
     assert main(["evaluate", str(clouds / "run"), "--json", *arguments]) == 0
     assert json.loads(capsys.readouterr().out) == scores
-    assert set(scores["by_class"]) == {"low", "tall"}
+    assert set(scores["classes"]) == {"low", "tall"}
 
 
 def test_order_and_place_of_a_cloud_have_no_effect(clouds):

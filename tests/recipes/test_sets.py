@@ -24,6 +24,7 @@ from regard.recipes.events.recipe import EventPrediction
 from regard.recipes.load import load
 from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input, is_equal
 
+_BEST = SetPredictions.best
 LIMITS = (
     "--train.warmup 10 --train.validate-every 100 --train.tensorboard false --train.precision float32 --train.lr 3e-3"
 )
@@ -82,7 +83,7 @@ def test_boxes_are_scored_on_other_files_and_drawn(boxes, capsys):
     assert main(["evaluate", str(boxes / "run")]) == 0
     output = capsys.readouterr().out
     assert re.search(rf"AP50, % +{scores['ap50']:.4g}\n", output)
-    assert re.search(r"by class, %\n +green +\d", output)
+    assert re.search(r"classes +AP50, % +precision, % +recall, % +F1, % +examples\n +green +\d", output)
     arguments = ["--data.test", str(boxes / "test.csv"), "--data.images", str(boxes / "test")]
     assert main(["evaluate", str(boxes / "run"), "--json", *arguments]) == 0
     assert json.loads(capsys.readouterr().out) == scores
@@ -92,6 +93,73 @@ def test_boxes_are_scored_on_other_files_and_drawn(boxes, capsys):
         assert figure.size[0] > 300
     with pytest.raises(UserError, match="already exists"):
         load(boxes / "run").look([str(boxes / "test" / "1.png")]).plot(out)
+
+
+def test_threshold_of_evaluate_and_look(boxes, capsys):
+    run, folder = load(boxes / "run"), str(boxes / "run")
+    rows = {}
+    for threshold in ("0", "0.4", "1"):
+        assert main(["evaluate", folder, "--json", "--threshold", threshold]) == 0
+        rows[threshold] = json.loads(capsys.readouterr().out)
+    assert rows["0"]["ap"] == rows["1"]["ap"]  # all boxes are ranked
+    recalls = [rows[t]["classes"]["red"]["recall"] for t in rows]
+    assert recalls == sorted(recalls, reverse=True)
+    assert recalls[-1] == 0
+    assert run.evaluate()["classes"] == rows["0.4"]["classes"]  # the run's own threshold
+    image = str(boxes / "test" / "0.png")
+    assert main(["look", folder, image, "--threshold", "0", "--out", str(boxes / "all.html"), "--force"]) == 0
+    title = capsys.readouterr().out.splitlines()[0]
+    assert sum(int(number) for number in re.findall(r"(\d+) (?:red|green)", title)) == 4  # every query
+    assert run.look([image], threshold=1.0)[0].sample.title.endswith("nothing")
+
+
+def test_boxes_are_clipped_to_the_image(boxes, monkeypatch):
+    run = load(boxes / "run")
+    image = Image.new("RGB", (64, 24))  # scaled by 1/2: 32 x 12, and padding below
+    monkeypatch.setattr(SetPredictions, "best", _best_at([[0.9, 0.45, 0.6, 0.4], [0.0, 0.0, 0.1, 0.1]]))
+    found = run.predict([image], threshold=0.0)[0]
+    assert all(box.x >= 0 and box.y >= 0 for box in found)
+    assert all(box.x + box.width <= 64 and box.y + box.height <= 24 for box in found)
+    # Center 0.9 of 32 and 0.45 of 24 pixels, sizes 0.6 and 0.4, twice as large in the image.
+    assert (found[0].x, found[0].y) == (pytest.approx(38.4), pytest.approx(12))
+    assert (found[0].width, found[0].height) == (pytest.approx(64 - 38.4), pytest.approx(12))
+
+
+def _best_at(regions):
+    def best(predictions):
+        score, label, region = _BEST(predictions)
+        region = region.clone()
+        region[0, : len(regions)] = torch.tensor(regions)
+        return score, label, region
+
+    return best
+
+
+def test_results_have_the_ids_of_a_coco_file(boxes, capsys, tmp_path):
+    with Image.open(boxes / "test" / "0.png") as image:
+        image.save(tmp_path / "a.png")
+    file = tmp_path / "test.json"
+    content = {
+        "images": [{"id": 77, "file_name": "a.png", "width": 32, "height": 24}],
+        "categories": [{"id": 5, "name": "red"}, {"id": 9, "name": "green"}],
+        "annotations": [],
+    }
+    file.write_text(json.dumps(content))
+    out = tmp_path / "results.json"
+    assert main(["predict", str(boxes / "run"), str(file), "--coco", "--threshold", "0", "--out", str(out)]) == 0
+    results = json.loads(out.read_text())
+    found = load(boxes / "run").predict([tmp_path / "a.png"], threshold=0.0)[0]
+    assert [row["image_id"] for row in results] == [77] * len(found) != []
+    assert [row["category_id"] for row in results] == [{"red": 5, "green": 9}[box.label] for box in found]
+    assert [row["bbox"] for row in results] == [
+        pytest.approx([box.x, box.y, box.width, box.height], abs=1e-3) for box in found
+    ]
+    assert main(["predict", str(boxes / "run"), str(tmp_path / "a.png"), "--coco", "--threshold", "1"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    content["categories"] = [{"id": 5, "name": "red"}]
+    file.write_text(json.dumps(content))
+    assert main(["predict", str(boxes / "run"), str(file), "--coco"]) == 2
+    assert "has no category 'green'" in capsys.readouterr().err
 
 
 def test_boxes_of_larger_images_are_in_original_pixels(boxes, tmp_path):

@@ -95,7 +95,7 @@ def test_dates_run_from_training_to_report(tmp_path: Path, attention: str, capsy
     assert 90 < report["test"]["upper_bound"] <= 100
     run = load(tmp_path / "run")
     assert run.evaluate()["examples"] == 13
-    assert ExactMatch().score(["a", "b", "c"], ["a", "x", "c"]) == pytest.approx(200 / 3)
+    assert ExactMatch().score(["a", "b", "c"], [["a"], ["x", "y"], ["x", "c"]]) == pytest.approx(200 / 3)
     if attention == "none":
         with pytest.raises(UserError, match="this model does not attend"):
             run.look(["3 maart 2019"])
@@ -149,3 +149,27 @@ def test_two_processes_train_to_one_report(tmp_path: Path) -> None:
     assert result.stdout.count("The run is in") == 1
     report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
     assert report["training"]["steps"] == 3
+
+
+def test_several_references_are_scored_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = toy_arguments(tmp_path, core="transformer", steps=4)
+    assert train(arguments) == 0
+    run, test = tmp_path / "run", tmp_path / "test.tsv"
+    outputs = load(run).predict(load(run).recipe.load("test").data.sources)
+    (tmp_path / "more.txt").write_text("\n".join(text or "nothing" for text in outputs) + "\n")
+    capsys.readouterr()
+    evaluate = ["evaluate", str(run), "--json", "--data.test", str(test)]
+    assert main(evaluate) == 0
+    one = json.loads(capsys.readouterr().out)
+    assert main([*evaluate, "--data.references", str(tmp_path / "more.txt")]) == 0
+    two = json.loads(capsys.readouterr().out)
+    assert two["chrf"] > one["chrf"]
+    assert two["ter"] < one["ter"]
+    assert "nrefs:2" in two["signature"]
+    assert two["nll"] == one["nll"]
+    with (tmp_path / "more.txt").open("a") as file:
+        file.write("one more\n")
+    assert main([*evaluate, "--data.references", str(tmp_path / "more.txt")]) == 2
+    assert "got 6 lines, but" in capsys.readouterr().err
+    assert main(["evaluate", str(run), "--data.references", str(tmp_path / "more.txt")]) == 2
+    assert "test must name one file" in capsys.readouterr().err

@@ -37,5 +37,5 @@ def toy_arguments(folder: Path, *, core: str, steps: int = 20) -> list[str]:
         f"translate --run {folder / 'run'} --data.train {train} --data.val {val} --data.test {test} "
         f"--data.max-length 12 --tokenizer.kind word --train.steps {steps} --train.validate-every 8 "
         "--train.batch-tokens 60 --train.warmup 5 --train.average 2 --train.tensorboard false "
-        f"--bleu.tokenize none --decode.beam 3 {SMALL[core]}"
+        f"--train.keep-finished checkpoints --bleu.tokenize none --decode.beam 3 {SMALL[core]}"
     ).split()

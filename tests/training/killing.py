@@ -100,7 +100,9 @@ def digests(folder: Path) -> dict[str, str]:
         data = path.read_bytes() if path.is_file() else b""
         if path.name == "log.jsonl":
             lines = [json.loads(line) for line in data.splitlines()]
-            timeless = [{k: v for k, v in line.items() if k not in ("seconds", "tokens_per_s")} for line in lines]
+            timeless = [
+                {k: v for k, v in line.items() if k != "seconds" and not k.endswith("_per_s")} for line in lines
+            ]
             data = json.dumps(timeless).encode()
         if path.name not in ("events", "state.json"):
             files[str(path.relative_to(folder))] = hashlib.sha256(data).hexdigest()

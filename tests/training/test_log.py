@@ -13,7 +13,7 @@ from regard.training.progress import Progress
 
 
 def record_step(log: Log, progress: Progress, *, is_line: bool, fraction: float = 0.25) -> None:
-    log.record_step(progress, lr=0.5, norm=2.0, fraction=fraction, tokens=30, seconds=0.5, is_line=is_line)
+    log.record_step(progress, lr=0.5, norm=2.0, fraction=fraction, count=30, seconds=0.5, is_line=is_line)
 
 
 def test_lines_hold_means_over_tokens_and_null_for_nan(tmp_path: Path) -> None:

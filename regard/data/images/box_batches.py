@@ -5,6 +5,7 @@ it; a box of which less than a third stays inside the image is dropped.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,13 +23,21 @@ _CACHE_BYTES = 2 << 30
 _LEAST_VISIBLE = 1 / 3
 
 
-def resize_and_pad(image: Image.Image, width: int, height: int) -> tuple[NDArray[np.uint8], float]:
-    """Scale an image to fit into (height, width, 3), pad it with gray on the right or bottom, and return the scale."""
+class Frame(NamedTuple):
+    """Size of an image in pixels, and the factor by which it is scaled to the input size of the model."""
+
+    scale: float
+    width: int
+    height: int
+
+
+def resize_and_pad(image: Image.Image, width: int, height: int) -> tuple[NDArray[np.uint8], Frame]:
+    """Scale an image to fit into (height, width, 3), and pad it with gray on the right or bottom."""
     scale = min(width / image.width, height / image.height)
     size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
     array = np.full((height, width, 3), _GRAY, np.uint8)
     array[: size[1], : size[0]] = np.asarray(image.resize(size, Image.Resampling.BILINEAR))
-    return array, scale
+    return array, Frame(scale, image.width, image.height)
 
 
 BoxBatch = Batch[Tensor, LabeledRegions]
@@ -57,7 +66,7 @@ class BoxBatches(BatchesByCount):
         self.data, self.augment = data, augment
         self.width, self.height = width, height
         self.classes = data.class_indices(labels, "images")
-        self._cache: dict[int, tuple[NDArray[np.uint8], float]] = {}
+        self._cache: dict[int, tuple[NDArray[np.uint8], Frame]] = {}
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
         """Return the indices of the examples."""
@@ -67,8 +76,8 @@ class BoxBatches(BatchesByCount):
         """Return the tensors of the given images."""
         images, classes, regions = [], [], []
         for i in indices:
-            image, scale = self._image(i)
-            boxes, labels = self.data.items[i].boxes * scale, self.classes[i]
+            image, frame = self._image(i)
+            boxes, labels = self.data.items[i].boxes * frame.scale, self.classes[i]
             if self.augment:
                 draw = generator(self.seed, epoch, i)
                 image, boxes, labels = _augment(image, boxes, labels, draw)
@@ -79,12 +88,12 @@ class BoxBatches(BatchesByCount):
         source = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().float() / 255
         return Batch(source, LabeledRegions.from_rows(classes, regions, 2), tuple(indices))
 
-    def scale(self, i: int) -> float:
-        """Return the factor by which image i is scaled to the input size of the model."""
+    def frame(self, i: int) -> Frame:
+        """Return the size of image i, and its scale."""
         return self._image(i)[1]
 
-    def _image(self, i: int) -> tuple[NDArray[np.uint8], float]:
-        """Return image i at the input size of the model, and its scale; cached up to a limit of memory."""
+    def _image(self, i: int) -> tuple[NDArray[np.uint8], Frame]:
+        """Return image i at the input size of the model, and its frame; cached up to a limit of memory."""
         if i not in self._cache:
             resized = resize_and_pad(self.data.load(i), self.width, self.height)
             if (len(self._cache) + 1) * resized[0].nbytes > _CACHE_BYTES:

@@ -7,7 +7,7 @@ White space around a text is removed. Every message names the file and the line,
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +15,8 @@ from regard.data.bad_rows import BadRow, BadRows, Skipped
 from regard.data.config import Header, OnBad, PairFormat, PairsConfig
 from regard.data.held_out import hold_out
 from regard.data.text.huggingface import PREFIX, read_hugging_face_records
-from regard.data.text.rows import Columns, Records, excerpt, read_records, read_text_records
+from regard.data.text.lines import read_lines
+from regard.data.text.rows import Columns, Records, decode_line, excerpt, read_records, read_text_records
 from regard.data.tokenizer import MOST_CHARACTERS, check_growth
 from regard.errors import UserError
 from regard.system.compression import plain_name
@@ -42,6 +43,8 @@ class Pairs:
     lines: list[int]
     origin: str
     skipped: Skipped = field(default_factory=Skipped)
+    references: list[list[str]] = field(default_factory=list)
+    """All targets of each pair, if there are several (`add_references`)."""
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -52,7 +55,8 @@ class Pairs:
     def take(self, index: Sequence[int], skipped: Skipped) -> "Pairs":
         """Return the pairs of the given indices."""
         sources, targets = ([texts[i] for i in index] for texts in (self.sources, self.targets))
-        return Pairs(sources, targets, [self.lines[i] for i in index], self.origin, skipped)
+        references = [self.references[i] for i in index] if self.references else []
+        return Pairs(sources, targets, [self.lines[i] for i in index], self.origin, skipped, references)
 
     def hold_out(
         self, share: float, noun: str, *, seed: int, labels: Sequence[Iterable[str]] | None = None
@@ -138,6 +142,32 @@ def read_pairs(
         columns = Columns(expected, chosen, header, has_options=names[0] != "image", is_numeric=is_numeric)
         records = read_records(Path(path), kind, columns, **({"also": also} if kind == "jsonl" else {}))
     return _collect(records, origin, on_bad, may_be_empty=list in also)
+
+
+def add_references(pairs: Pairs, files: Sequence[str | Path]) -> Pairs:
+    """Return the pairs with the lines of text files as more reference targets: one line per pair.
+
+    Raises:  UserError naming a file with another number of lines, or a line that is not UTF-8 or blank.
+    """
+    if not files:
+        return pairs
+    references = [[target] for target in pairs.targets]
+    for path in files:
+        lines = read_lines(Path(path))
+        if len(lines) != len(pairs):
+            skipped = " without the skipped ones" if pairs.skipped.messages else ""
+            raise UserError(
+                f"{path}: references must have one line per pair, got {len(lines)} lines, but {pairs.origin} has "
+                f"{len(pairs)} pairs{skipped}."
+            )
+        for number, (own, line) in enumerate(zip(references, lines, strict=True), start=1):
+            try:
+                own.append(decode_line(line, "").strip())
+            except BadRow as bad:
+                raise UserError(f"{path}, line {number}: {bad.detail}") from None
+            if not own[-1]:
+                raise UserError(f"{path}, line {number}: is blank, expected a reference")
+    return replace(pairs, references=references)
 
 
 def limit_length(

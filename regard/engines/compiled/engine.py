@@ -11,7 +11,7 @@ order may differ.
 
 import math
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -34,6 +34,7 @@ from regard.native.decoder.layout import DECODERS, HEADS, OVERFLOW, SIZE, VALUE_
 from regard.native.decoder.packed_weights import KINDS
 from regard.native.decoder.search import FINISHED, IS_NAN, IS_NONE, IS_PAST, SearchBatch, SearchResults, SearchRules
 from regard.native.processor import IS_SUPPORTED_CPU
+from regard.system.progress import track
 from regard.trace import Trace
 
 LARGEST_ITEM = math.inf
@@ -86,7 +87,8 @@ class CompiledEngine(Engine):
         batch_results = self._run_parallel(
             lambda rows, workspace: self._search_batch(sentences, rows, workspace, **options), batches
         )
-        for rows, batch in zip(batches, batch_results, strict=True):
+        pairs = zip(batches, batch_results, strict=True)
+        for rows, batch in track(pairs, "outputs", len(lengths), size=lambda pair: len(pair[0])):
             for row, hypotheses in zip(rows, batch, strict=True):
                 results[row] = hypotheses
         return results
@@ -103,8 +105,8 @@ class CompiledEngine(Engine):
             batches += [rows[first : first + size] for first in range(0, len(rows), size)]
         return batches
 
-    def _run_parallel(self, function: Callable[[Task, Workspace], Result], tasks: list[Task]) -> list[Result]:
-        """Return function(task, workspace) for each task, computed by all workers."""
+    def _run_parallel(self, function: Callable[[Task, Workspace], Result], tasks: list[Task]) -> Iterable[Result]:
+        """Yield function(task, workspace) for each task, computed by all workers, in the order of the tasks."""
 
         def run(task: Task) -> Result:
             workspace = self._workspaces.get()
@@ -113,7 +115,7 @@ class CompiledEngine(Engine):
             finally:
                 self._workspaces.put(workspace)
 
-        return [run(task) for task in tasks] if len(tasks) == 1 else list(self._pool.map(run, tasks))
+        return [run(task) for task in tasks] if len(tasks) == 1 else self._pool.map(run, tasks)
 
     def _search_batch(
         self,

@@ -6,6 +6,7 @@ run.compile()       freezes a copy of the module's present state and builds an e
 """
 
 import copy
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from regard.engines.registry import NotCachedError, prefers_compiled, prepare
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 
+_LOG = logging.getLogger(__name__)
 MANY = 1000
 """Number of inputs from which compiling pays off if compiled code cannot be cached."""
 _AUTO: dict[str, Any] = {"engine": "auto", "compute_type": None, "workers": None}
@@ -74,6 +76,7 @@ class ActiveModel:
         layout = {"compute_type": choice["compute_type"], "workers": choice["workers"], "cached_only": cached_only}
         self._engine = prepare(choice["engine"], model, **layout, threads=torch.get_num_threads())
         self.model, self._choice = model, choice
+        _LOG.info("decoding with the engine %s", self._engine.name)
 
     def engine_for(self, count: int, *, traced: bool) -> Engine:
         """Return the engine that decodes `count` inputs; traced: torch, whose attention can be recorded."""

@@ -129,6 +129,8 @@ class OtherPairs(OtherData):
     by one. Default: the run's test data."""
     test_target: tuple[str, ...] = ()
     """Target side of each file in `test`, for text files."""
+    references: tuple[str, ...] = ()
+    """More reference translations of one test set: text files with one line per pair, besides its target side."""
     format: PairFormat = "auto"
     """File format. auto: text if a target file is given, else by the file suffix or `hf:`."""
     source_column: Count | str | None = None
@@ -146,6 +148,8 @@ class OtherPairs(OtherData):
             raise ValueError(
                 f"test_target must name one file for each file in test ({len(self.test)}), got {len(self.test_target)}"
             )
+        if self.references and len(self.test) != 1:
+            raise ValueError(f"references are of one test set: test must name one file, got {len(self.test)}")
 
     def split(self) -> list[Any]:
         """Return the options for each file, with its target side."""

@@ -20,6 +20,7 @@ from regard.recipes.base.likelihood import set_log_prob
 from regard.recipes.base.recipe import ConfigT, Examples, Prepared, Recipe, describe_skipped, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.detection import Detections
+from regard.system.progress import track
 from regard.trace import Trace
 
 ROWS = 16
@@ -168,7 +169,7 @@ class DetectionRecipe(Recipe[ConfigT]):
     def detect_all(self, inference: ActiveModel, batches: DetectionBatches) -> list[Detections]:
         """Return the detections in all examples."""
         detections: list[Detections] = []
-        for rows in batches.plan(0):
+        for rows in track(batches.plan(0), self.noun, len(batches.data)):
             frames = [self.frame(batches, i) for i in rows]
             detections += self.detect(inference.model, batches.collate(0, rows).source, frames)
         return detections

@@ -124,6 +124,8 @@ class Recipe(ABC, Generic[ConfigT]):
     """Direction of the metric."""
     monitored: tuple[str, ...] = ()
     """Entries of `score` that are computed for the validation data; all numbers if empty."""
+    unit: str = "tokens"
+    """What rates of training count: tokens, or a name of the examples in the plural."""
     tables: tuple[str, ...] = TABLES
     """Suffixes of files whose rows are inputs (`read_inputs`), besides files of lines."""
     files_of_folder: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from torch import nn
 
 from regard.data.batches import EncodedPairs, TokenBatches
 from regard.models.model import Model
+from regard.system.progress import track
 
 _BATCH_TOKENS = 4096
 
@@ -20,7 +21,7 @@ def loss_per_token(model: Model, pairs: EncodedPairs) -> float:
     batches = TokenBatches(pairs, batch_tokens=max(_BATCH_TOKENS, longest), seed=0)
     total, count = 0.0, 0
     with torch.no_grad():
-        for indices in batches.plan(0):
+        for indices in track(batches.plan(0), "texts (loss)", len(pairs)):
             loss = model.loss(batches.collate(0, indices).to(device_of(model)))
             total, count = total + float(loss.nll), count + loss.count
     return total / count

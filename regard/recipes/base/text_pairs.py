@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from regard.data.batches import EncodedPairs
 from regard.data.config import OnBad
-from regard.data.text.pairs import Pairs, limit_length, read_pairs
+from regard.data.text.pairs import Pairs, add_references, limit_length, read_pairs
 from regard.data.tokenizer import Tokenizer
 from regard.recipes.base.config import OtherPairs
 from regard.recipes.base.recipe import Examples
@@ -21,6 +21,12 @@ class Texts(NamedTuple):
     targets: Sequence[str]
     origin: str
     """Name of the data, for reports."""
+    references: Sequence[Sequence[str]] = ()
+    """All reference targets of each text; empty if there is one of each, in `targets`."""
+
+    def all_references(self) -> Sequence[Sequence[str]]:
+        """Return the reference targets of each text."""
+        return self.references or [[target] for target in self.targets]
 
 
 class Codec(NamedTuple):
@@ -64,8 +70,9 @@ def filter_by_length(
     keep, skipped = limit_length(pairs, lengths, max_length=max_length, on_bad=on_bad)
     notes = (f"{pairs.origin}: {skipped.describe()}",) if skipped.messages else ()
     if len(keep) == len(pairs):
-        return Texts(pairs.sources, pairs.targets, pairs.origin), encoded, notes
-    texts = Texts([pairs.sources[i] for i in keep], [pairs.targets[i] for i in keep], pairs.origin)
+        return Texts(pairs.sources, pairs.targets, pairs.origin, pairs.references), encoded, notes
+    kept = pairs.take(keep, skipped)
+    texts = Texts(kept.sources, kept.targets, kept.origin, kept.references)
     sources = (encoded.sources[i].tolist() for i in keep)
     return texts, EncodedPairs.from_sequences(sources, (encoded.targets[i].tolist() for i in keep)), notes
 
@@ -75,7 +82,8 @@ def read_other_pairs(other: OtherPairs) -> Examples[Pairs]:
     columns = {"source_column": other.source_column, "target_column": other.target_column, "header": other.header}
     target = other.test_target[0] if other.test_target else None
     options = {"format": other.format, "on_bad": other.on_bad, "split": "test", **columns}
-    return to_examples(read_pairs(other.test[0], target=target, **options), other.on_bad)
+    pairs = read_pairs(other.test[0], target=target, **options)
+    return to_examples(add_references(pairs, other.references), other.on_bad)
 
 
 def to_examples(texts: Pairs | Texts, on_bad: OnBad = "error", notes: tuple[str, ...] = ()) -> Examples[Any]:

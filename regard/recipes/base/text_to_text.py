@@ -133,10 +133,11 @@ class TextToTextRecipe(Recipe[ConfigT]):
         hypotheses = self._search(inference, sources, decode)
         outputs = [self.codec.target.decode(best.tokens) for best, *_ in hypotheses]
         scorer, nll = self.scorer(), loss_per_token(inference.model, pairs)
+        references = texts.all_references()
         rows = list(zip(texts.sources, outputs, texts.targets, strict=False))
         return {
-            self.metric: scorer.score(outputs, texts.targets[: len(outputs)]),
-            **(further_scores(outputs, texts.targets) if isinstance(scorer, Bleu) and limit is None else {}),
+            self.metric: scorer.score(outputs, references[: len(outputs)]),
+            **(further_scores(outputs, references) if isinstance(scorer, Bleu) and limit is None else {}),
             "signature": scorer.signature(),
             "nll": nll,
             "perplexity": math.exp(min(nll, 100.0)),

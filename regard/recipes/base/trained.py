@@ -166,7 +166,13 @@ class TrainedRun:
         return examples.input(index)
 
     def look(
-        self, inputs: Sequence[Any], *, names: Sequence[str] = (), gradients: bool = False, vectors: bool = False
+        self,
+        inputs: Sequence[Any],
+        *,
+        names: Sequence[str] = (),
+        gradients: bool = False,
+        vectors: bool = False,
+        **options: Any,
     ) -> Capture:
         """Return the attention maps recorded while the model answers each input (regard.look.capture).
 
@@ -174,17 +180,19 @@ class TrainedRun:
         gradients: add the gradient of log p of the answer for each attention weight (regard.look.measures), except
                    for samples whose answer is empty.
         vectors:   record items, queries, keys, values, scores and outputs too (regard.look.vectors).
+        options:   those of `regard predict`, by name: threshold=0.2, beam=1, ...; by default the run's own.
         Raises: UserError if an input is empty or cannot be read, if the model has no attention, or if gradients are
                 asked for and answers have no probability or all of them are empty.
         """
         _check_inputs(inputs)
+        settings = set_options(self.options, options)
         if gradients:
             self.recipe.check_log_prob()
         prepared = self._prepare(inputs, 1, names)
         self.recipe.check_look(prepared)
         try:
             with record(self, vectors=vectors) as capture:
-                answers = self._answer_rows(prepared, self.options, self.recipe.follow)
+                answers = self._answer_rows(prepared, settings, self.recipe.follow)
         except NoReadsError as error:
             raise UserError(f"this model does not attend: {error}") from error
         if not any(capture.recording.counts().values()):

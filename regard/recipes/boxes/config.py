@@ -61,10 +61,13 @@ class OtherBoxes(OtherData):
 
 @settings
 class BoxesEvaluation:
-    """Test data."""
+    """Test data and threshold."""
 
     data: OtherBoxes = field(default_factory=OtherBoxes)
     """Images to evaluate on instead of the run's own test data."""
+    threshold: Fraction = 0.4
+    """Minimum score of the boxes that count as detected, for precision, recall and F1 and for --predictions; the
+    default is the run's own."""
 
 
 ENTRY = Entry(

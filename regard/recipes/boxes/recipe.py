@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from regard.data.annotated import AnnotatedDataset
 from regard.data.embedded.shapes import make_shapes
-from regard.data.images.box_batches import BoxBatches, resize_and_pad
+from regard.data.images.box_batches import BoxBatches, Frame, resize_and_pad
 from regard.data.images.boxes import read_boxes
 from regard.data.images.files import ENDINGS
 from regard.data.text.labels import Labels
@@ -53,6 +53,7 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
     """Recipe of object detection in images. A row is an image at the size of the model's input, and its scale."""
 
     metric = "ap"
+    unit = "images"
     monitored = ("ap", "ap50")
     noun = "images"
     box = Box
@@ -107,39 +108,41 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         return f"images of {data.width} x {data.height}, {len(self.labels)} kinds of boxes"
 
     def score(self, inference: ActiveModel, examples: Examples[Images], options: Any) -> dict[str, Any]:
-        """Return AP, AP50, AP75 and the AP50 of each class."""
+        """Return AP, AP50, AP75 and the metrics of each class."""
         batches: BoxBatches = examples.targets
-        boxes = [item.boxes for item in batches.data.items]
-        return average_precision(self.detect_all(inference, batches), boxes, batches.classes, self.labels.names)
+        boxes, detections = [item.boxes for item in batches.data.items], self.detect_all(inference, batches)
+        return average_precision(detections, boxes, batches.classes, self.labels.names, threshold=options.threshold)
 
     def source(self, arrays: Sequence[NDArray[np.uint8]]) -> Tensor:
         """Return the images, in [0, 1]."""
         return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).float() / 255
 
-    def frame(self, batches: BoxBatches, i: int) -> float:
-        """Return the scale of image i."""
-        return batches.scale(i)
+    def frame(self, batches: BoxBatches, i: int) -> Frame:
+        """Return the size of image i, and its scale."""
+        return batches.frame(i)
 
     @torch.no_grad()
-    def detect(self, model: nn.Module, source: Tensor, frames: Sequence[float]) -> list[Detections]:
-        """Detect boxes, in pixels of the images before they were scaled."""
+    def detect(self, model: nn.Module, source: Tensor, frames: Sequence[Frame]) -> list[Detections]:
+        """Detect boxes, in pixels of the images before they were scaled, and clipped to the images."""
         predictions = model(source.to(device_of(model)))
         (score, label, region), order = predictions.best(), predictions.order()
         sides = torch.tensor([self.config.data.width, self.config.data.height] * 2)
         region = (region.float().cpu() * sides).double().numpy()
-        boxes = np.concatenate((region[..., :2] - region[..., 2:] / 2, region[..., 2:]), -1)
-        return [
-            Detections(
-                score[i].double().cpu().numpy(), label[i].cpu().numpy(), boxes[i] / scale, order[i].cpu().numpy()
-            )
-            for i, scale in enumerate(frames)
-        ]
+        corners = np.concatenate((region[..., :2] - region[..., 2:] / 2, region[..., :2] + region[..., 2:] / 2), -1)
+        detections = []
+        for i, frame in enumerate(frames):
+            ends = (corners[i] / frame.scale).clip(0, [frame.width, frame.height] * 2)
+            boxes = np.concatenate((ends[:, :2], ends[:, 2:] - ends[:, :2]), -1)
+            parts = (score[i].double().cpu().numpy(), label[i].cpu().numpy(), boxes, order[i].cpu().numpy())
+            detections.append(Detections(*parts))
+        return detections
 
     def report(self, inference: ActiveModel, examples: Examples[Images]) -> dict[str, Any]:
         """Return the description of the metric and the classes."""
         size = f"{self.config.data.width} x {self.config.data.height}"
         names = ", ".join(self.labels.names)
-        return {"signature": f"COCO AP, at most 100 boxes per image, input size {size}, classes {names}"}
+        metric = "COCO AP, at most 100 boxes per image; precision, recall and F1 at IoU 0.5"
+        return {"signature": f"{metric}, input size {size}, classes {names}"}
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
         """Return each image at the size of the model's input, and its scale.
@@ -155,9 +158,11 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
 
     def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Detected]) -> Sample:
         """Return the model's input image with the boxes of all queries."""
-        (array, scale), (found, boxes) = prepared.rows[row], answers[row]
+        (array, frame), (found, boxes) = prepared.rows[row], answers[row]
         sides = np.array([self.config.data.width, self.config.data.height] * 2)
-        places = [(left, top, width, height) for left, top, width, height in (found.boxes * scale / sides).tolist()]
+        places = [
+            (left, top, width, height) for left, top, width, height in (found.boxes * frame.scale / sides).tolist()
+        ]
         regions = self.regions(found, places)
         return Sample(
             title=f"{prepared.name_of(row)} -> {self.title(answers[row])}",

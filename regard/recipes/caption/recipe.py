@@ -47,7 +47,8 @@ from regard.recipes.base.pictures import patch_axis, to_color_image
 from regard.recipes.base.recipe import Examples, Prepared, Ranked, Recipe, describe_skipped, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.caption.config import CaptionEvaluation, CaptionRunConfig
-from regard.recipes.metrics.text import Bleu
+from regard.recipes.metrics.text import Bleu, ExactMatch
+from regard.system.progress import track
 from regard.trace import Trace
 
 _TOKENIZER = "tokenizer.json"
@@ -148,7 +149,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         decode = dataclasses.replace(options.decode, n_best=1)
         indices = [*images.epoch(0)][:limit]
         outputs: list[str] = []
-        for rows in plan_by_count(indices, _ROWS):
+        for rows in track(plan_by_count(indices, _ROWS), "images", len(indices)):
             pixels = [images.pixels(i) for i in indices[rows.start : rows.stop]]
             found = self._search(inference, pixels, decode)
             outputs += [self.tokenizer.decode(best.tokens) for best, *_ in found]
@@ -157,10 +158,8 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         names = ("source", "output", "reference")
         shown = zip([images.name(i) for i in indices], outputs, [own[0] for own in references], strict=True)
         return {
-            self.metric: scorer.score_several(outputs, references),
-            "exact_match": 100
-            * sum(output in own for output, own in zip(outputs, references, strict=True))
-            / len(outputs),
+            self.metric: scorer.score(outputs, references),
+            "exact_match": ExactMatch().score(outputs, references),
             "signature": scorer.signature(),
             "nll": nll,
             "perplexity": math.exp(min(nll, 100.0)),

@@ -75,10 +75,12 @@ class OtherSounds(OtherData):
 
 @settings
 class EventsEvaluation:
-    """Test data."""
+    """Test data and threshold."""
 
     data: OtherSounds = field(default_factory=OtherSounds)
     """Sounds to evaluate on instead of the run's own test data."""
+    threshold: Fraction = 0.6
+    """Minimum score of the events that count as detected; the default is the run's own."""
 
 
 @settings

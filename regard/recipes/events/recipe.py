@@ -41,6 +41,7 @@ from regard.recipes.base.scoring import device_of
 from regard.recipes.events.config import EventsPrediction, EventsRunConfig
 from regard.recipes.metrics.events import event_scores
 from regard.system.compression import plain_name
+from regard.system.progress import track
 from regard.trace import Trace
 
 _LABELS = "labels.json"
@@ -76,6 +77,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     """Recipe of sound event detection."""
 
     metric = "f1"
+    unit = "sounds"
     monitored = ("f1",)
     tables = (".csv", ".tsv", ".jsonl")
     files_of_folder = (
@@ -190,16 +192,13 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         """Return F1 and timing errors."""
         batches: EventBatches = examples.targets
         predicted: list[list[SoundEvent]] = []
-        for rows in batches.plan(0):
+        for rows in track(batches.plan(0), "sounds", len(examples)):
             predictions = self.detect(inference.model, batches.collate(0, rows).source)
-            predicted += [[p.event for p in row if p.score >= self.config.threshold] for row in predictions]
+            predicted += [[p.event for p in row if p.score >= options.threshold] for row in predictions]
         references = [batches.sounds.load(i)[1] for i in range(len(batches.sounds))]
-        return event_scores(predicted, references, self.config.data.seconds)
-
-    def report(self, inference: ActiveModel, examples: Examples[SoundDataset]) -> dict[str, Any]:
-        """Return the description of the metric."""
-        threshold, seconds = self.config.threshold, self.config.data.seconds
-        return {"signature": f"onset within 50 ms, threshold {threshold:g}, segments of {seconds:g} s"}
+        seconds = self.config.data.seconds
+        signature = f"onset within 50 ms, threshold {options.threshold:g}, segments of {seconds:g} s"
+        return event_scores(predicted, references, seconds) | {"signature": signature}
 
     @torch.no_grad()
     def detect(self, model: nn.Module, source: Tensor) -> list[list[EventPrediction]]:

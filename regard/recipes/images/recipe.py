@@ -39,6 +39,7 @@ from regard.recipes.base.recipe import Examples, Prepared, plan_by_count
 from regard.recipes.images.config import ImagesRunConfig
 from regard.recipes.targets.recipe import TargetRecipe
 from regard.system.compression import plain_name
+from regard.system.progress import track
 
 _BATCH = 256
 
@@ -48,6 +49,7 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
 
     shape: tuple[int, int, int]
     nouns = ("class", "image")
+    unit = "images"
     tables = (*TABLES, "ubyte")
     files_of_folder = ENDINGS
 
@@ -92,7 +94,9 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
     def evaluation_batches(self, examples: Examples[ImageDataset]) -> Iterator[ImageBatch]:
         """Return batches of all images, in order."""
         batches = ImageBatches(examples.data.pixels, examples.targets, size=_BATCH, seed=0)
-        return (batches.collate(0, rows) for rows in plan_by_count(examples.targets, _BATCH))
+        return (
+            batches.collate(0, rows) for rows in track(plan_by_count(examples.targets, _BATCH), "images", len(examples))
+        )
 
     def read_inputs(self, path: Path) -> Iterable[Input]:
         """Return the images of a list, with or without labels, or of an IDX file."""

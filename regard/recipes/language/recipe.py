@@ -37,6 +37,7 @@ from regard.recipes.base.answers import ContinuationAnswer
 from regard.recipes.base.recipe import Examples, Prepared, Ranked, Recipe
 from regard.recipes.base.scoring import device_of
 from regard.recipes.language.config import LanguagePrediction, LanguageRunConfig, check_sampling
+from regard.system.progress import track
 from regard.trace import Trace
 
 _TOKENIZER = "tokenizer.json"
@@ -112,7 +113,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         settings = {"context": self.config.context, "rows": 64, "seed": 0, "is_fixed": True}
         batches = WindowBatches(ids, origin=examples.origin, **settings)
         total, count = 0.0, 0
-        for rows in batches.plan(0):
+        for rows in track(batches.plan(0), "windows"):
             loss = model.loss(batches.collate(0, rows).to(device_of(model)))
             total, count = total + float(loss.nll), count + loss.count
         return {

@@ -4,7 +4,10 @@
     AP50  the same at IoU 0.50; AP75 at 0.75; AP25 at 0.25          at most 100 boxes per image or cloud
     IoU   area or volume of the intersection over that of the union
 
-Precision is the largest at any higher recall, and is averaged over the recalls 0, 0.01 .. 1.
+In AP, precision is the largest at any higher recall, and is averaged over the recalls 0, 0.01 .. 1. Precision, recall
+and F1 of a class are those of the boxes with a score of at least a threshold, which count as correct if they match a
+box of their class: one after the other, highest score first, each with the free box of the largest IoU, if that is at
+least 0.5 (in clouds 0.25).
 
 Source: T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014, computed by faster-coco-eval; in three
 dimensions AP25 and AP50 as in misra2021.
@@ -19,7 +22,10 @@ import numpy as np
 from faster_coco_eval import COCO, COCOeval_faster
 from numpy.typing import NDArray
 
+from regard.recipes.metrics.counts import count_scores
+
 _MAX_BOXES = 100
+_IOU = 0.5
 _CLOUD_IOU = (0.25, 0.5)
 
 
@@ -39,14 +45,24 @@ def average_precision(
     boxes: Sequence[NDArray[np.float64]],
     classes: Sequence[NDArray[np.int64]],
     names: Sequence[str],
+    *,
+    threshold: float,
 ) -> dict[str, Any]:
-    """Return AP, AP50, AP75 and the AP50 of each class, in percent, over the classes that occur in the images."""
+    """Return AP, AP50 and AP75 over the classes that occur in the images, and the metrics of each class, in percent.
+
+    threshold: lowest score of the boxes whose precision, recall and F1 are computed.
+    """
     precision = _precision(COCOeval_faster, detections, boxes, classes, names)
     return {
         "ap": _mean(precision),
         "ap50": _mean(precision[0]),
         "ap75": _mean(precision[5]),
-        "by_class": {name: _mean(precision[0, :, c]) for c, name in enumerate(names)},
+        "classes": {
+            name: {"ap50": _mean(precision[0, :, c])} | row
+            for c, (name, row) in enumerate(
+                threshold_scores(detections, boxes, classes, names, threshold=threshold, iou=_IOU).items()
+            )
+        },
     }
 
 
@@ -55,17 +71,55 @@ def average_precision_of_clouds(
     boxes: Sequence[NDArray[np.float64]],
     classes: Sequence[NDArray[np.int64]],
     names: Sequence[str],
+    *,
+    threshold: float,
 ) -> dict[str, Any]:
-    """Return AP25, AP50 and the AP25 of each class, in percent, over the classes that occur in the clouds.
+    """Return AP25 and AP50 over the classes that occur in the clouds, and the metrics of each class, in percent.
 
-    boxes: (boxes, 6) of each cloud: first corner and sizes.
+    boxes:     (boxes, 6) of each cloud: first corner and sizes.
+    threshold: lowest score of the boxes whose precision, recall and F1 are computed.
     """
     precision = _precision(_CloudEvaluation, detections, boxes, classes, names)
     return {
         "ap25": _mean(precision[0]),
         "ap50": _mean(precision[1]),
-        "by_class": {name: _mean(precision[0, :, c]) for c, name in enumerate(names)},
+        "classes": {
+            name: {"ap25": _mean(precision[0, :, c])} | row
+            for c, (name, row) in enumerate(
+                threshold_scores(detections, boxes, classes, names, threshold=threshold, iou=_CLOUD_IOU[0]).items()
+            )
+        },
     }
+
+
+def threshold_scores(
+    detections: Sequence[Detections],
+    boxes: Sequence[NDArray[np.float64]],
+    classes: Sequence[NDArray[np.int64]],
+    names: Sequence[str],
+    *,
+    threshold: float,
+    iou: float,
+) -> dict[str, dict[str, float]]:
+    """Return precision, recall and F1 of each class in percent, and its number of boxes.
+
+    threshold: lowest score of a detection.
+    iou:       lowest IoU of a match.
+    """
+    hits, found = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
+    for image, own_boxes, own_classes in zip(detections, boxes, classes, strict=True):
+        kept = image.scores >= threshold
+        if not kept.any():
+            continue
+        overlaps = box_iou(image.boxes[kept], own_boxes) if len(own_boxes) else np.zeros((int(kept.sum()), 0))
+        overlaps[image.classes[kept][:, None] != own_classes[None, :]] = 0
+        for c, row in zip(image.classes[kept], overlaps, strict=True):
+            found[c] += 1
+            if row.size and row.max() >= iou:
+                hits[c] += 1
+                overlaps[:, row.argmax()] = 0
+    present = np.bincount(np.concatenate([*classes, np.zeros(0, np.int64)]), minlength=len(names))
+    return count_scores(names, hits.tolist(), found.tolist(), present.tolist())
 
 
 def box_iou(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -55,12 +55,13 @@ _MOST_CONFUSION, _MOST_CLASSES = 12, 100
 
 def _tables(scores: Mapping[str, Any]) -> Iterator[str]:
     """Yield the tables of the metrics of each class, label or number, and the confusion matrix."""
+    columns = {"precision": "precision, %", "recall": "recall, %", "f1": "F1, %"}
     for title, rows in (("classes", scores.get("classes", {})), ("numbers", scores.get("numbers", {}))):
         if rows:
             names = [*next(iter(rows.values()))]
             cells = [[n, *(f"{row[m]:.4g}" for m in names)] for n, row in [*rows.items()][:_MOST_CLASSES]]
             more = f"\n  ({len(rows) - _MOST_CLASSES} more: --json)" if len(rows) > _MOST_CLASSES else ""
-            yield f"\n\n{table([[title, *(_NAMES.get(m, m) for m in names)], *cells])}{more}"
+            yield f"\n\n{table([[title, *(columns.get(m) or _NAMES.get(m, m) for m in names)], *cells])}{more}"
     confusion, classes = scores.get("confusion", []), [*scores.get("classes", {})]
     if 1 < len(confusion) <= _MOST_CONFUSION:
         cells = [[name, *map(str, row)] for name, row in zip(classes, confusion, strict=True)]
@@ -79,7 +80,7 @@ def score_table(scores: Mapping[str, Any]) -> str:
     # Other scores, such as those of a user's own recipe, keep their name.
     order = [*(name for name in names if name in numbers), *(name for name in numbers if name not in names)]
     rows = [[names.get(name, name.replace("_", " ")), f"{numbers[name]:.4g}"] for name in order]
-    rows.append(["signature", scores["signature"]])
+    rows.append(["signature" if "bleu" in scores else "details", scores["signature"]])
     classes = [[name, f"{value:.1f}"] for name, value in scores.get("by_class", {}).items()]
     by_class = f"\n\nby class, %\n{table(classes)}" if classes else ""
     by_class += "".join(_tables(scores))

@@ -21,8 +21,8 @@ class Metric(Protocol):
     name: str
     """Name of the metric in reports."""
 
-    def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
-        """Return the score, from 0 to 100."""
+    def score(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+        """Return the score, from 0 to 100, with one or several references per output."""
         ...
 
     def signature(self) -> str:
@@ -31,23 +31,23 @@ class Metric(Protocol):
 
 
 class ExactMatch:
-    """Percentage of outputs that equal their reference."""
+    """Percentage of outputs that equal one of their references."""
 
     name = "exact_match"
 
-    def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
+    def score(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
         """Return 100 * equal / all."""
         pairs = zip(outputs, references, strict=True)
-        return 100 * sum(output == reference for output, reference in pairs) / max(len(references), 1)
+        return 100 * sum(output in own for output, own in pairs) / max(len(references), 1)
 
     def signature(self) -> str:
         """Return that texts are compared without normalization."""
         return "% equal to the reference, character by character"
 
 
-def further_scores(outputs: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+def further_scores(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
     """Return chrF and TER, computed by sacrebleu with its default settings. Source: popovic2015; snover2006."""
-    streams = [list(references)]
+    streams = _streams(references)
     return {
         "chrf": float(CHRF().corpus_score(list(outputs), streams).score),
         "ter": float(TER().corpus_score(list(outputs), streams).score),
@@ -63,16 +63,16 @@ class Bleu:
         # force: no warning about tokenized texts, since `tokenize` is set explicitly for them.
         self._bleu = BLEU(tokenize=config.tokenize, lowercase=config.lowercase, force=True)
 
-    def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
-        """Return BLEU with one reference per output."""
-        return self.score_several(outputs, [[reference] for reference in references])
-
-    def score_several(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    def score(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
         """Return BLEU with one or several references per output; the signature states how many."""
-        most = max(map(len, references), default=1)
-        streams: list[Any] = [[row[k] if k < len(row) else None for row in references] for k in range(most)]
-        return float(self._bleu.corpus_score(list(outputs), streams).score)
+        return float(self._bleu.corpus_score(list(outputs), _streams(references)).score)
 
     def signature(self) -> str:
         """Return sacrebleu's signature. Raises sacrebleu's error before the first score."""
         return str(self._bleu.get_signature())
+
+
+def _streams(references: Sequence[Sequence[str]]) -> list[Any]:
+    """Return the k-th references of all outputs, for each k; None for an output that has fewer."""
+    most = max(map(len, references), default=1)
+    return [[row[k] if k < len(row) else None for row in references] for k in range(most)]

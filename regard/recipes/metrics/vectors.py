@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.model import Model
+from regard.recipes.metrics.counts import count_scores
 
 MAX_CONFUSION = 100
 """Largest number of classes of a confusion matrix."""
@@ -62,7 +63,7 @@ def class_table(predicted: Tensor, target: Tensor, names: Sequence[str]) -> dict
     count = len(names)
     confusion = (target * count + predicted).bincount(minlength=count * count).view(count, count)
     hits, present, found = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
-    table = {"classes": _class_rows(names, hits, found, present)}
+    table = {"classes": count_scores(names, hits.tolist(), found.tolist(), present.tolist())}
     return table | ({"confusion": confusion.tolist()} if count <= MAX_CONFUSION else {})
 
 
@@ -71,19 +72,8 @@ def label_table(predicted: Tensor, present: Tensor, names: Sequence[str]) -> dic
 
     Shapes: predicted, present (rows, labels), of booleans.
     """
-    return {"classes": _class_rows(names, (predicted & present).sum(0), predicted.sum(0), present.sum(0))}
-
-
-def _class_rows(names: Sequence[str], hits: Tensor, found: Tensor, present: Tensor) -> dict[str, dict[str, float]]:
-    columns = (
-        100 * hits / found.clamp(min=1),
-        100 * hits / present.clamp(min=1),
-        200 * hits / (present + found).clamp(min=1),
-        present,
-    )
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    keys = ("precision", "recall", "f1", "examples")
-    return {name: dict(zip(keys, row, strict=True)) for name, row in zip(names, rows, strict=True)}
+    counts = ((predicted & present).sum(0).tolist(), predicted.sum(0).tolist(), present.sum(0).tolist())
+    return {"classes": count_scores(names, *counts)}
 
 
 def label_scores(probabilities: Tensor, target: Tensor) -> dict[str, float]:

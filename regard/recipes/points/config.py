@@ -65,10 +65,13 @@ class OtherClouds(OtherData):
 
 @settings
 class PointsEvaluation:
-    """Test data."""
+    """Test data and threshold."""
 
     data: OtherClouds = field(default_factory=OtherClouds)
     """Clouds to evaluate on instead of the run's own test data."""
+    threshold: Fraction = 0.4
+    """Minimum score of the boxes that count as detected, for precision, recall and F1 and for --predictions; the
+    default is the run's own."""
 
 
 ENTRY = Entry(

@@ -66,6 +66,7 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     """Recipe of object detection in point clouds. A row is a cloud from its middle, and that middle."""
 
     metric = "ap25"
+    unit = "clouds"
     monitored = ("ap25", "ap50")
     noun = "clouds"
     box = SpaceBox
@@ -130,11 +131,13 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         return f"clouds of up to {_sides(self.scale.extent)} m, {len(self.labels)} kinds of boxes"
 
     def score(self, inference: ActiveModel, examples: Examples[Clouds], options: Any) -> dict[str, Any]:
-        """Return AP25, AP50 and the AP25 of each class."""
+        """Return AP25, AP50 and the metrics of each class."""
         batches: CloudBatches = examples.targets
         boxes = [_from_corner(item.boxes) for item in batches.data.items]
         detections = [found._replace(boxes=_from_corner(found.boxes)) for found in self.detect_all(inference, batches)]
-        return average_precision_of_clouds(detections, boxes, batches.classes, self.labels.names)
+        return average_precision_of_clouds(
+            detections, boxes, batches.classes, self.labels.names, threshold=options.threshold
+        )
 
     def source(self, arrays: Sequence[NDArray[np.float32]]) -> Padded:
         """Return the clouds, padded."""

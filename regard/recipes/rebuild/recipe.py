@@ -37,6 +37,7 @@ from regard.recipes.base.scoring import device_of
 from regard.recipes.rebuild.config import RebuildRunConfig
 from regard.recipes.rebuild.vectors import VectorBatches, VectorSplits, prepare_vectors, read_size, save_size
 from regard.system.compression import plain_name
+from regard.system.progress import track
 from regard.trace import Trace
 
 _BATCH = 512
@@ -72,6 +73,7 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     """Recipe of autoencoders."""
 
     metric = "mse"
+    unit = "examples"
     higher_is_better = False
     plots_answers = True
     tables = (*TABLES, "ubyte", ".npy", ".npz")
@@ -253,9 +255,9 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
 def reconstruction_error(model: nn.Module, pixels: np.ndarray) -> float:
     """Return the mean squared error per pixel or number."""
     total = 0.0
-    for i in range(0, len(pixels), _BATCH):
-        part = _to_tensor(pixels[i : i + _BATCH])
-        total += (_reconstruct(model, pixels[i : i + _BATCH]) - part).double().square().sum().item()
+    for rows in track(plan_by_count(range(len(pixels)), _BATCH), "inputs", len(pixels)):
+        part = pixels[rows.start : rows.stop]
+        total += (_reconstruct(model, part) - _to_tensor(part)).double().square().sum().item()
     return total / pixels.size
 
 

@@ -36,6 +36,7 @@ from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader
 from regard.recipes.targets.labels import ClassTarget
 from regard.recipes.targets.recipe import TargetRecipe
 from regard.system.files import file_limit
+from regard.system.progress import track
 
 _TOKENIZER = "tokenizer.json"
 _COUNTS = "naive_bayes.npz"
@@ -48,6 +49,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     tokenizer: Tokenizer
     ratios: LogCountRatios | None = None
     nouns = ("label", "text")
+    unit = "texts"
 
     def read(self, split: str, other: Any = None) -> Examples[Pairs]:
         """Return the texts and labels of a split, or of a file."""
@@ -162,7 +164,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         texts = self.encode(examples.data)
         budget, extend = max(_BATCH_TOKENS, int(texts.lengths.max(initial=1))), self._compute_ratios(examples)
         batches = LabeledBatches(texts, examples.targets, batch_tokens=budget, seed=0, extend=extend)
-        return (batches.collate(0, rows) for rows in batches.plan(0))
+        return (batches.collate(0, rows) for rows in track(batches.plan(0), "texts", len(examples)))
 
     def read_inputs(self, path: Path) -> Iterator[Input]:
         """Yield the texts of a file, with or without labels."""

@@ -34,6 +34,7 @@ from regard.recipes.base.recipe import Examples, Prepared, Recipe, describe_skip
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.tags import get_entities, has_entities, tag_scores
 from regard.recipes.tags.config import TagsRunConfig
+from regard.system.progress import track
 from regard.trace import Trace
 
 _TOKENIZER, _LABELS = "tokenizer.json", "labels.json"
@@ -166,7 +167,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         batches = TaggedBatches(rows, batch_tokens=max(_BATCH_TOKENS, longest), seed=0)
         predicted: list[list[str]] = [[] for _ in rows]
         log_probs = []
-        for indices in batches.plan(0):
+        for indices in track(batches.plan(0), "sentences", len(rows)):
             batch = batches.collate(0, indices)
             log_p, target = model(batch.source.to(device)).log().cpu(), batch.target
             has_tag = target != _NO_TAG

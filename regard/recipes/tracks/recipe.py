@@ -44,6 +44,7 @@ from regard.recipes.base.answers import TracksAnswer
 from regard.recipes.base.recipe import Examples, File, Prepared, Recipe, describe_skipped, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.tracks.config import TracksRunConfig
+from regard.system.progress import track
 from regard.trace import Trace
 
 _ROWS, _SHOWN = 1024, 20
@@ -92,6 +93,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
     """Recipe of trajectory forecasting."""
 
     metric = "ade"
+    unit = "tracks"
     tables = ()
     files_of_folder = (".txt", ".csv", ".tsv")
     monitored = ("ade", "fde")
@@ -148,7 +150,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         """Return ADE and FDE of the model and of the constant-velocity baseline."""
         batches: TrackBatches | SceneBatches = examples.targets
         paths, targets, baselines = [], [], []
-        for rows in batches.plan(0):
+        for rows in track(batches.plan(0), "batches", size=lambda _: 1):
             batch = batches.collate(0, rows)
             found, target, own = _predict_paths(inference.model, batch.source), batch.target, batch.source.items
             if isinstance(target, Padded):  # all people of each scene, from their last positions

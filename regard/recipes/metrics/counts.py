@@ -1,0 +1,28 @@
+"""Precision, recall and F1 of each class from counts.
+
+precision = 100 * hits / found        recall = 100 * hits / present        F1 = 200 * hits / (found + present)
+
+A quotient whose denominator is 0 is 0. Source: manning2008, section 8.3.
+"""
+
+from collections.abc import Sequence
+
+
+def count_scores(
+    names: Sequence[str], hits: Sequence[int], found: Sequence[int], present: Sequence[int]
+) -> dict[str, dict[str, float]]:
+    """Return precision, recall and F1 of each class in percent, and its number of examples.
+
+    hits:    number of correct predictions of each class.
+    found:   number of its predictions.
+    present: number of its examples.
+    """
+    return {
+        name: {
+            "precision": 100 * hit / max(1, predicted),
+            "recall": 100 * hit / max(1, count),
+            "f1": 200 * hit / max(1, predicted + count),
+            "examples": count,
+        }
+        for name, hit, predicted, count in zip(names, hits, found, present, strict=True)
+    }

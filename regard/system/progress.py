@@ -1,0 +1,72 @@
+"""Progress of long computations: `track` reports it, and `show_progress` displays it on a terminal. (no torch)"""
+
+import importlib
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from regard.system.verbosity import verbosity
+
+PartT = TypeVar("PartT")
+
+_bar: ContextVar[Any] = ContextVar("bar", default=None)
+
+
+def track(
+    parts: Iterable[PartT], noun: str, total: int | None = None, *, size: Callable[[Any], int] = len
+) -> Iterator[PartT]:
+    """Yield parts of a computation, and report how many items are done within `show_progress`.
+
+    noun:  of the items, in the plural.
+    total: number of items of all parts; None if it is unknown.
+    size:  number of items of a part.
+    """
+    bar = _bar.get()
+    if bar is None:
+        yield from parts
+        return
+    task = bar.add_task(noun, total=total)
+    try:
+        for part in parts:
+            yield part
+            bar.advance(task, size(part))
+    finally:
+        bar.remove_task(task)
+
+
+@contextmanager
+def show_progress(*, is_enabled: bool = True) -> Iterator[None]:
+    """Show bars with rate and remaining time on standard error while `track` reports, if that is a terminal."""
+    if not (is_enabled and verbosity() != "quiet" and sys.stderr is not None and sys.stderr.isatty()):
+        yield
+        return
+    rich = importlib.import_module("rich.progress")  # takes 0.1 s
+    columns = (
+        rich.BarColumn(bar_width=20),
+        rich.MofNCompleteColumn(),
+        rich.TextColumn("{task.description}"),
+        rich.TaskProgressColumn("", "", show_speed=True),
+        rich.TimeRemainingColumn(),
+    )
+    console = importlib.import_module("rich.console").Console(stderr=True)
+    with rich.Progress(*columns, console=console, transient=True, refresh_per_second=2) as bar:
+        token = _bar.set(bar)
+        try:
+            yield
+        finally:
+            _bar.reset(token)
+
+
+@contextmanager
+def report_slow(notify: Callable[[str], None], text: str, *, seconds: float = 2.0) -> Iterator[None]:
+    """Notify with a text if the context takes longer than some seconds."""
+    timer = threading.Timer(seconds, notify, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

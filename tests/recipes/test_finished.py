@@ -1,0 +1,72 @@
+"""What a finished run keeps: its model, or also its checkpoints."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from regard.cli.main import main
+from regard.recipes.load import load
+from tests.recipes.toy import toy_arguments
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    arguments = toy_arguments(folder, core="transformer")
+    assert main(["train", *arguments, "--train.keep-finished", "model"]) == 0
+    return folder / "run"
+
+
+def test_only_the_model_is_kept(small: Path) -> None:
+    assert not [*small.rglob("checkpoints"), *small.rglob("snapshots")]
+    parameters = (small / "model.safetensors").stat().st_size
+    assert sum(path.stat().st_size for path in small.rglob("*")) < parameters + 100_000
+    assert load(small).predict(["bob"])
+
+
+def test_same_command_finds_it_finished(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.read_bytes() for path in small.rglob("*") if path.is_file()}
+    assert main(["train", "--run", str(small)]) == 0
+    output = capsys.readouterr().out
+    assert "is finished" in output
+    assert f"--init {small}" in output
+    assert "--train.steps" not in output
+    assert main(["train", "--run", str(small), "--train.log-every", "3"]) == 0  # affects nothing that is left to do
+    assert "is finished" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in small.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_it_is_not_trained_anew(small: Path, is_damaged: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    weights, report = (small / "model.safetensors").read_bytes(), (small / "report.json").read_bytes()
+    if is_damaged:
+        (small / "report.json").write_text("{}")
+    assert main(["train", "--run", str(small), *([] if is_damaged else ["--train.steps", "30"])]) == 2
+    assert f"--init {small}" in capsys.readouterr().err
+    assert (small / "model.safetensors").read_bytes() == weights
+    (small / "report.json").write_bytes(report)
+
+
+def test_checkpoints_of_a_run_that_kept_them_can_be_removed_later(tmp_path: Path) -> None:
+    assert main(["train", *toy_arguments(tmp_path, core="transformer")]) == 0
+    run = tmp_path / "run"
+    kept, report = [path.name for path in (run / "checkpoints").iterdir()], (run / "report.json").read_text()
+    weights = (run / "model.safetensors").read_bytes()
+    assert len(kept) == 2
+    assert main(["train", "--run", str(run), "--train.keep-finished", "model"]) == 0
+    assert not (run / "checkpoints").exists()
+    assert not (run / "snapshots").exists()
+    assert (run / "model.safetensors").read_bytes() == weights
+    tests = [json.loads(text)["test"] for text in (report, (run / "report.json").read_text())]
+    assert tests[0] == tests[1]
+
+
+def test_other_files_are_left(tmp_path: Path) -> None:
+    arguments = [*toy_arguments(tmp_path, core="transformer", steps=4), "--train.keep-finished", "model"]
+    mine = tmp_path / "run" / "checkpoints" / "mine.txt"
+    assert main(["train", *toy_arguments(tmp_path, core="transformer", steps=4)]) == 0
+    mine.write_text("mine")
+    assert main(["train", *arguments]) == 0
+    assert mine.read_text() == "mine"
+    assert not [*mine.parent.glob("step-*")]

@@ -12,6 +12,7 @@
 
 import html
 import importlib
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.look.capture_file import open_capture, save_capture
-from regard.look.figures.output import check_path
+from regard.look.figures.output import Figure, check_path, is_own, mark_own
 from regard.look.maps import GRADIENT, AttentionMap, SampleMaps
 from regard.look.measures import GradientCall, multiply_by_gradients
 from regard.look.page import page
@@ -161,10 +162,12 @@ class Capture(Sequence[SampleMaps]):
         compare: another capture, which the viewer shows side by side with this one.
         dtype:  dtype of the weights in a .safetensors file; None: float16, with a relative rounding error of at most
                 2^-11, or float32 if vectors were recorded.
+        A notebook replaces the files that it wrote, so that a cell can be run again.
         Raises: UserError for another suffix, a folder that does not exist, or an existing file (unless overwrite);
                 ValueError if nothing was recorded.
         """
         path = Path(path)
+        overwrite = overwrite or is_own(path)
         check_path(path, overwrite, (".html", ".safetensors"))
         match path.suffix.lower():
             case ".html":
@@ -174,12 +177,46 @@ class Capture(Sequence[SampleMaps]):
                 save_capture(path, self.title, self.model, self.samples, dtype=dtype)
             case _:
                 self.plot(path, overwrite=overwrite)
+        mark_own(path)
         return path
 
-    def plot(self, path: str | Path, **options: Any) -> Path:
-        """Plot one sample; see regard.look.figures.draw.draw for the options."""
+    def plot(
+        self,
+        path: str | Path | None = None,
+        *,
+        sample: int = 0,
+        view: str | None = None,
+        kind: str | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+        query: int | None = None,
+        overwrite: bool = False,
+    ) -> "Path | Figure":
+        """Plot one sample to a .png, .svg or .pdf file and return its path; without a path, return a figure.
+
+        A notebook shows the figure.
+
+        sample: index of the sample.
+        view:   alignment, chain, heat, boxes, events, tracks, links, walk, multihead or contributions; by default
+                the one that fits.
+        kind:   kind of attention, such as cross; by default the one nearest to the output.
+        layer:  layer whose heads are plotted, from 1; by default the last.
+        head:   head of the views links (by default the mean) and walk (by default the first), and score of
+                contributions (by default the best), from 1.
+        query:  query of the view walk, from 1; by default all.
+        Raises: UserError as `save`.
+        """
         draw = importlib.import_module("regard.look.figures.draw").draw  # imports matplotlib, which is slow
-        return draw(self.samples, Path(path), **options)
+        options: dict[str, Any] = {"sample": sample, "view": view, "kind": kind, "layer": layer}
+        options |= {"head": head, "query": query}
+        if path is not None:
+            path = Path(path)
+            draw(self.samples, path, **options, overwrite=overwrite or is_own(path))
+            mark_own(path)
+            return path
+        with tempfile.TemporaryDirectory() as folder:
+            file = draw(self.samples, Path(folder) / "figure.svg", **options)
+            return Figure(file.read_text(encoding="utf-8"))
 
     def _repr_html_(self) -> str:
         """Return the viewer in an iframe, for notebooks."""
@@ -188,7 +225,8 @@ class Capture(Sequence[SampleMaps]):
         text = page.text([page.PageSamples(self.title, self.model, self.samples)])
         source = html.escape(text, quote=True)
         style = f"width: 100%; height: {_NOTEBOOK_HEIGHT}px; border: 0"
-        return f'<iframe srcdoc="{source}" sandbox="allow-scripts" style="{style}" title="regard"></iframe>'
+        rights = 'sandbox="allow-scripts allow-downloads" allow="fullscreen"'
+        return f'<iframe srcdoc="{source}" {rights} style="{style}" title="regard"></iframe>'
 
     def _is_empty(self) -> bool:
         """Return True if the recorded model has not run."""

@@ -176,7 +176,13 @@ def _picture_to_json(picture: Picture) -> tuple[dict[str, Any], np.ndarray | Non
         case Sound():
             events = [asdict(event) for event in picture.events]
             bands = np.ascontiguousarray(picture.bands, np.float32)
-            return {"kind": "sound", "seconds": picture.seconds, "begin": picture.begin, "events": events}, bands
+            return {
+                "kind": "sound",
+                "seconds": picture.seconds,
+                "begin": picture.begin,
+                "hertz": picture.hertz,
+                "events": events,
+            }, bands
         case Plane():
             return {"kind": "plane", "unit": picture.unit, "tracks": [asdict(track) for track in picture.tracks]}, None
 
@@ -249,6 +255,7 @@ class _StoredPicture:
     tracks: tuple[Track, ...] = ()
     seconds: float = 0.0
     begin: float = 0.0
+    hertz: float = 0.0
     unit: str = "m"
 
 
@@ -388,7 +395,7 @@ def _picture(path: Path, picture: _StoredPicture, tensors: Mapping[str, _StoredT
         raise ValueError(
             f"{picture.tensor} is not a valid sound: it has {picture.seconds} seconds, or values that are not finite"
         )
-    return Sound(bands=array, seconds=picture.seconds, begin=picture.begin, events=picture.events)
+    return Sound(bands=array, seconds=picture.seconds, begin=picture.begin, events=picture.events, hertz=picture.hertz)
 
 
 def _tensor(name: str, tensors: Mapping[str, _StoredTensor], dtypes: Sequence[str]) -> _StoredTensor:

@@ -18,6 +18,7 @@ from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.recording import Recording
 from regard.look.recording_file import Call
 from regard.look.sample import Axis, Sample
+from regard.look.slicing import MASKED
 from regard.look.steps import decoding_steps, token_labels
 from regard.look.vectors import ReadVectors
 from regard.trace import SearchOutput, Segment, Trace
@@ -206,7 +207,8 @@ class _SegmentReads:
         size = len(axes[keys])
 
         def load(head: int) -> Tensor:
-            rows = torch.zeros(len(entries), size, dtype=recording.dtype)
+            # Keys of later calls do not exist yet, as if they were masked.
+            rows = torch.full((len(entries), size), MASKED, dtype=recording.dtype)
             for row, entry in zip(rows, entries, strict=True):
                 if entry is not None:
                     shown = row[firsts[entry[0]] :]

@@ -125,6 +125,8 @@ class Sound:
     events: tuple[DetectedEvent, ...] = ()
     begin: float = 0.0
     """Start of this chunk in a longer sound, in seconds; the chunks of a sound are consecutive samples."""
+    hertz: float = 0.0
+    """Highest frequency of the bands, which are evenly spaced on the mel scale from 0 on; 0 if it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

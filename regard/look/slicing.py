@@ -25,6 +25,8 @@ from regard.attention.scores import InnerProduct
 
 HEAD, QUERY = -3, -2
 """Axes of the weights, where they have that many."""
+MASKED = -0.0
+"""Recorded weight of a masked pair: equal to 0, but pictures can tell it from a weight that a choice made 0."""
 
 Indices = Sequence[int]
 
@@ -82,13 +84,16 @@ class SlicedRead:
         return max(1, share * width * max(8, query.element_size()))
 
     def weights(self, rows: Indices | None, heads: Indices | None, queries: range) -> Float[Tensor, "... query key"]:
-        """Return the weights of these rows and heads, and of a range of queries."""
+        """Return the weights of these rows and heads, and of a range of queries; those of masked pairs are MASKED."""
         if self._last[:2] != (rows, heads):
             self._last = rows, heads, self._of_heads(self._of_rows(rows), heads)
         inputs = self._last[2]
         if len(queries) < self.sizes[QUERY]:
             inputs = inputs.tile(queries.start, queries.stop)
-        weights = reference.weights(inputs)
+        scores, allowed = reference.masked_scores(inputs)
+        weights = inputs.choose.weights(scores, allowed).to(inputs.query.dtype)
+        if allowed is not None:
+            weights = weights.masked_fill(~allowed, MASKED)
         return weights if self.slices_heads else take(weights, HEAD, heads)
 
     def _of_rows(self, rows: Indices | None) -> AttentionInputs:

@@ -123,7 +123,8 @@ class RunFolder:
         if self.is_resumed:
             self.run = dataclasses.replace(before, config=self.run.config)
             self.report = self._find_report(notify)
-            if self.report is None and (folder / "model.safetensors").exists() and not _has_checkpoint(folder):
+            is_finished = (folder / _REPORT).exists() and (folder / "model.safetensors").exists()
+            if self.report is None and is_finished and not _has_checkpoint(folder):
                 raise UserError(
                     f"the run in {folder} is finished and kept no checkpoints (--train.keep-finished model), so it "
                     f"cannot be continued; a new run can start from its parameters: regard train {run.recipe} --init "

@@ -147,10 +147,29 @@ def test_kernel_by_name_is_never_swapped():
         attention_weights(query, memory, score=Additive(5, 5, 3), kernel="sdpa")
 
 
-@pytest.mark.parametrize("beta", [0.0, -1.0, float("inf"), float("nan")])
-def test_soft_refuses_a_beta_that_is_not_positive(beta):
-    with pytest.raises(ValueError, match="beta must be positive and finite, or a tensor"):
+@pytest.mark.parametrize("beta", [-1.0, float("inf"), float("nan")])
+def test_soft_refuses_a_beta_that_is_negative_or_not_finite(beta):
+    with pytest.raises(ValueError, match="beta must be at least 0 and finite, or a tensor"):
         Soft(beta=beta)
+    with pytest.raises(ValueError, match="must start above 0"):
+        Soft(0.0, learn=True)
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.parametrize("kernel", ["reference", "sdpa", "products", "flex"])
+@pytest.mark.parametrize("beta", [0.0, torch.zeros(2, 1, 1)], ids=["number", "tensor"])
+def test_beta_of_zero_weighs_all_allowed_keys_alike(kernel, beta):
+    queries, keys, values = (torch.randn(3, 2, 5, 8) for _ in range(3))
+    memory = Memory(keys, values, padding([5, 3, 1]))
+    try:
+        found = attend(queries, memory, choose=Soft(beta), mask=causal(), kernel=kernel)
+    except ValueError as error:
+        assert "does not support this read" in str(error)  # noqa: PT017
+        return
+    allowed = torch.arange(5)[None, :] <= torch.arange(5)[:, None]
+    allowed = allowed[None] & (torch.arange(5) < torch.tensor([5, 3, 1])[:, None])[:, None]
+    weights = allowed / allowed.sum(-1, keepdim=True)
+    torch.testing.assert_close(found, weights[:, None] @ values)
 
 
 @pytest.mark.parametrize(

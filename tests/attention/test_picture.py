@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+import regard
 from docs.gallery.masks import main
 from regard.attention.biases import Alibi, ShawBias, TensorBias
-from regard.attention.masks import causal, dense, padding
+from regard.attention.masks import causal, dense, padding, window
 from regard.attention.picture import Picture, side_by_side
 
 ROOT = Path(__file__).parents[2]
@@ -196,3 +197,17 @@ def test_script_draws_the_image_in_the_docs(tmp_path, capsys):
     main([str(tmp_path / "masks.svg")])
     assert capsys.readouterr().out.strip() == str(tmp_path / "masks.svg")
     assert (tmp_path / "masks.svg").read_text() == (ROOT / "docs" / "images" / "masks.svg").read_text()
+
+
+def test_notebooks_draw_masks_and_biases_of_any_size():
+    assert causal()._repr_svg_() == causal().picture(8, 8).svg
+    assert (causal() & ~window(2))._repr_svg_() == (causal() & ~window(2)).picture(8, 8).svg
+    assert dense(torch.ones(3, 5, dtype=torch.bool))._repr_svg_() is None  # only a read of its own size
+    assert Alibi(2)._repr_svg_() == Alibi(2).picture(8, 8).svg
+
+
+def test_kernels_are_described_line_by_line_in_a_notebook():
+    text = regard.kernels()
+    assert repr(text) == str(text)
+    assert text.splitlines()[0] in text._repr_html_()
+    assert text._repr_html_().startswith("<pre>")

@@ -183,8 +183,8 @@ def test_invalid_arguments_are_refused():
         with pytest.raises(ValueError, match=f"k must be at least 1, got {k}"):
             TopK(k)
     for make in (Sparse, lambda beta: TopK(2, beta=beta)):
-        with pytest.raises(ValueError, match=r"beta must be positive and finite, or a tensor, got 0\.0"):
-            make(beta=0.0)
+        with pytest.raises(ValueError, match=r"beta must be at least 0 and finite, or a tensor, got -1\.0"):
+            make(beta=-1.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -43,7 +43,7 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 BAD = {
     "trian": "unknown command 'trian'; did you mean train?",
-    "--versions": "unknown option '--verbose'; the commands are train, evaluate",
+    "--versions": "unknown option '--versions'; the commands are train, evaluate",
     "train": "RECIPE is missing: .*the recipes are dates, translate",
     "train dats": "unknown recipe 'dats'; did you mean dates?",
     "train xyzzy": "unknown recipe 'xyzzy'; the recipes are dates, translate",

@@ -1,5 +1,6 @@
 """Pages contain all numbers of their captures, and no code from labels."""
 
+import builtins
 import json
 
 import numpy as np
@@ -42,7 +43,7 @@ def capture_of(weights: torch.Tensor, **sample: object) -> Capture:
 def test_every_number_of_a_search_is_in_the_page(tmp_path):
     capture = capture_search(small(), SENTENCES, beam=3, n_best=2)
     content, chunks = page_of(capture.save(tmp_path / "a.html"))
-    assert (content["format"], content["version"], content["note"]) == ("regard page", 3, "")
+    assert (content["format"], content["version"], content["note"]) == ("regard page", 4, "")
     (shown,) = content["captures"]
     for sample_maps, sample in zip(capture, shown["samples"], strict=True):
         assert sample["title"] == sample_maps.sample.title
@@ -162,6 +163,30 @@ def test_nan_is_refused_in_json():
 def test_notebooks_show_the_page_in_a_sandboxed_frame(monkeypatch):
     frame = capture_of(torch.eye(3)[None])._repr_html_()
     assert frame.startswith("<iframe srcdoc=")
-    assert 'sandbox="allow-scripts"' in frame
+    assert 'sandbox="allow-scripts allow-downloads"' in frame
     assert "<script" not in frame  # the page is escaped
     assert json.dumps("regard page")[1:-1] in frame
+
+
+def test_figures_are_shown_in_a_notebook(tmp_path):
+    figure = capture_of(torch.eye(3)[None]).plot()
+    assert figure._repr_svg_().lstrip().startswith("<?xml")
+    assert "<svg" in figure.svg
+    saved = figure.save(tmp_path / "figure.svg")
+    assert saved.read_text() == figure.svg
+    with pytest.raises(UserError, match=r"saved as \.svg"):
+        figure.save(tmp_path / "figure.png")
+
+
+@pytest.mark.parametrize("name", ["look.html", "look.safetensors", "look.svg"])
+def test_a_cell_can_be_run_again_but_files_of_others_are_not_replaced(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)
+    capture, path = capture_of(torch.eye(3)[None]), tmp_path / name
+    for _ in range(2):
+        assert capture.save(path) == path
+    path.write_text("mine")
+    with pytest.raises(UserError, match=r"already exists: .* overwrite=True"):
+        capture.save(path)
+    assert path.read_text() == "mine"
+    capture.save(path, overwrite=True)
+    capture.save(path)

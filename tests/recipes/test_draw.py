@@ -57,6 +57,8 @@ SMALL = [
     "30",
     "--train.tensorboard",
     "false",
+    "--train.keep-finished",
+    "checkpoints",
     "--threads",
     "1",
 ]

@@ -106,6 +106,7 @@ def test_images_are_encoded_once_and_each_has_the_error_of_its_reconstruction(ru
 def test_a_quantized_code_is_learned_and_its_usage_is_reported(tmp_path, capsys):
     size = "--model.kind quantized --model.codebook-size 32 --model.code-dim 6 --model.channels 12"
     limits = "--train.steps 150 --train.lr 3e-3 --train.warmup 10 --train.validate-every 75 --train.tensorboard false"
+    limits += " --train.keep-finished checkpoints"
     arguments = f"train rebuild --run {tmp_path / 'run'} {size} {limits}".split()
     assert main(arguments) == 0
     test = json.loads((tmp_path / "run" / "report.json").read_text())["test"]

@@ -194,6 +194,7 @@ def test_trained_weights_without_a_checkpoint_are_not_overwritten(
     run: Path, data_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.rmtree(run / "checkpoints")
+    (run / "report.json").unlink()
     message = last_error(capsys, resume_arguments(run, data_folder, steps=3))
     assert "holds trained weights, but there is no checkpoint to resume from" in message
 

@@ -25,7 +25,7 @@ _AXIS = {"kind": "item", "labels": ["a", "b"], "picture": "", "places": []}
 _SAMPLE = {"title": "t", "axes": {"q": _AXIS, "k": _AXIS}, "reads": [_READ], "pictures": {}, "steps": []}
 _PAGE = {
     "format": "regard page",
-    "version": 3,
+    "version": 4,
     "captures": [{"title": "t", "model": "m", "samples": [_SAMPLE]}],
     "note": "",
 }
@@ -54,7 +54,7 @@ BAD = {
     "no data": ("", "contains no data"),
     "no JSON": ('<script type="application/json" id="page">{</script>', "damaged: it is not valid JSON"),
     "another format": (_data("format", value="x"), "was not written by regard"),
-    "another version": (_data("version", value=1), "version of the data must be 3, but is 1"),
+    "another version": (_data("version", value=1), "version of the data must be 4, but is 1"),
     "no captures": (_data("captures", value=[]), "contains no captures"),
     "no samples": (_data(*_FIRST, value=[]), "has no samples"),
     "no reads": (_data(*_FIRST, 0, "reads", value=[]), "contains no reads"),

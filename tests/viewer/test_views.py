@@ -1,7 +1,11 @@
 """Views of the page in a browser, for trained models: their numbers equal those of the capture."""
 
+from pathlib import Path
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Page
 
 from regard.look.capture import Capture
@@ -35,6 +39,12 @@ def first(capture: Capture, kind: str, measure: str = "weight") -> AttentionMap:
 def fragment(attention_map: AttentionMap, view: str, head: int = 0) -> str:
     measure = attention_map.measure.replace(" ", "%20")
     return f"#sample=0&read={attention_map.name}&measure={measure}&head={head}&view={view}"
+
+
+def three_digits(number: float) -> str:
+    """Format a number as the page does, without an exponent; the start of it for very small ones."""
+    text = f"{number:.3g}"
+    return text.split("e", maxsplit=1)[0] if "e" in text else text
 
 
 def point_at(page: Page, query: int | None, key: int | None, *, click: bool = False) -> bool:
@@ -116,9 +126,9 @@ def test_decoding_steps_are_shown(train_and_capture, open_page):
         assert page.evaluate("window.regard.shown()")["query"] == (number if number else None) or number == 0
         text = page.locator("main").inner_text()
         for alternative in step.alternatives[:3]:
-            assert f"{alternative.probability:.9g}"[:6] in text
+            assert three_digits(alternative.probability) in text
         for beam in step.beams:
-            assert f"{beam.score:.9g}"[:6] in text
+            assert three_digits(beam.score) in text
 
 
 def test_gradients_and_rollout_are_measures(train_and_capture, open_page):
@@ -135,9 +145,7 @@ def test_gradients_and_rollout_are_measures(train_and_capture, open_page):
 def test_two_captures_are_compared(train_and_capture, open_page, tmp_path):
     first_capture, second_capture = train_and_capture("transformer")[0], train_and_capture("recurrent")[0]
     path = first_capture.save(tmp_path / "both.html", compare=second_capture)
-    page = open_page(path)
-    page.keyboard.press("c")
-    page.evaluate("window.regard.ready")
+    page = open_page(path)  # both at once
     left, right = (page.evaluate("i => window.regard.shown(i)", i) for i in (0, 1))
     assert (left["capture"], right["capture"]) == (0, 1)
     weights = first(second_capture, "recurrent").head(0).numpy()
@@ -211,3 +219,100 @@ def test_notebooks_show_the_page_in_a_sandboxed_frame(train_and_capture, open_pa
     )
     page = open_page(outer)
     page.frame_locator("iframe").locator("main canvas").first.wait_for()
+
+
+def test_masked_cells_are_hatched_and_others_are_not(train_and_capture, open_page):
+    capture, path = train_and_capture("transformer")
+    attention_map = first(capture, "decoder self")
+    weights = attention_map.head(0)
+    assert np.signbit(weights.numpy()[0, 1:]).all()
+    assert not np.signbit(weights.numpy()[np.tril_indices(len(weights))]).any()
+    page = open_page(path, fragment(attention_map, "alignment"))
+    assert page.locator(".legend", has_text="masked").count() == 1
+    dark = """([query, key]) => {
+      const {x, y} = window.regard.place(query, key), canvas = document.querySelector(".stage canvas");
+      const box = canvas.getBoundingClientRect(), ratio = canvas.width / box.width;
+      const side = 10, left = (x - box.left - side) * ratio, top = (y - box.top - side) * ratio;
+      const {data} = canvas.getContext("2d").getImageData(left, top, 2 * side * ratio, 2 * side * ratio);
+      return new Set(new Uint32Array(data.buffer)).size;
+    }"""
+    page.evaluate("location.hash += '&scale=one'")
+    page.evaluate("window.regard.ready")
+    assert page.evaluate(dark, [0, len(weights) - 1]) > 2  # lines on the ground
+    other = open_page(path, fragment(first(capture, "encoder self"), "alignment"))
+    assert other.locator(".legend", has_text="masked").count() == 0
+
+
+def test_presenting_enlarges_cells_and_keeps_the_pointer_on_them(train_and_capture, open_page):
+    capture, path = train_and_capture("transformer")
+    attention_map = first(capture, "cross")
+    weights = attention_map.head(0).float().numpy()
+    page = open_page(path, fragment(attention_map, "alignment"), width=1920, height=1080)
+    size = (
+        "() => { const [a, b] = [window.regard.place(0, 0), window.regard.place(1, 1)]; return [b.x - a.x, b.y - a.y] }"
+    )
+    before = page.evaluate(size)
+    page.keyboard.press("f")
+    page.wait_for_function("document.documentElement.classList.contains('presenting')")
+    page.evaluate("window.regard.ready")
+    after = page.evaluate(size)
+    assert float(page.evaluate("document.documentElement.style.zoom")) > 1.5
+    assert after[0] * after[1] > before[0] * before[1]
+    for query, key in ((0, 0), (1, 2)):
+        assert point_at(page, query, key)
+        tip = tip_of(page)
+        assert (int(tip["query"]), int(tip["key"])) == (query, key)
+        check(tip, weights)
+    page.keyboard.press("f")
+    page.wait_for_function("!document.documentElement.classList.contains('presenting')")
+    page.evaluate("window.regard.ready")
+    assert page.evaluate(size) == pytest.approx(before)
+
+
+@pytest.mark.parametrize("view", ["alignment", "links", "heads", "steps"])
+@pytest.mark.parametrize("form", ["SVG", "PNG"])
+def test_views_are_saved_as_pictures(view, form, train_and_capture, open_page, tmp_path):
+    capture, path = train_and_capture("transformer")
+    attention_map = first(capture, "cross")
+    page = open_page(path, fragment(attention_map, view))
+    page.keyboard.press("s")
+    with page.expect_download() as download:
+        page.get_by_role("button", name=form).click()
+    file = tmp_path / download.value.suggested_filename
+    download.value.save_as(file)
+    assert file.suffix == f".{form.lower()}"
+    if form == "PNG":
+        with Image.open(file) as picture:
+            assert min(picture.size) > 300
+            assert len(picture.convert("RGB").getcolors(1 << 24)) > 20
+        return
+    root = ElementTree.parse(file).getroot()
+    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    shapes = [*root.iter("{http://www.w3.org/2000/svg}rect"), *root.iter("{http://www.w3.org/2000/svg}path")]
+    assert sum(len(shape.get("d", "M" * 10)) for shape in shapes) > 300
+    if view == "alignment":
+        assert "keys: source tokens" in texts
+        weights = attention_map.head(0).float().numpy()
+        assert {f"{number:.3f}" for number in weights.flatten() if number >= 0.001} <= set(texts)
+    # The page itself is as before.
+    page.evaluate("window.regard.ready")
+    assert page.evaluate("window.regard.shown()")["view"] == view
+
+
+def test_contributions_of_a_picture_are_those_of_all_parts(train_and_capture, open_page):
+    _, path = train_and_capture("image")
+    page = open_page(path, "#sample=0&view=image")
+    if page.evaluate("window.regard.shown()")["measure"] == "contribution":
+        assert "contributions: all parts" in page.locator(".caption").inner_text()
+
+
+def test_frequencies_are_on_the_axis_of_a_sound(train_and_capture, open_page):
+    capture, path = train_and_capture("events")
+    assert capture[0].sample.pictures["sound"].hertz == 4000
+    page = open_page(path, "#view=sound")
+    page.keyboard.press("s")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="SVG").click()
+    text = Path(download.value.path()).read_text(encoding="utf-8")
+    assert ">1 kHz<" in text
+    assert ">250 Hz<" in text

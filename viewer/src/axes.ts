@@ -1,7 +1,8 @@
 /** Axis labels of a matrix, as many as fit without overlap. */
 
 import { font, cssVariable } from "./dom.js";
-import { axisLabel } from "./format.js";
+import { axisLabel, plural } from "./format.js";
+import type { Shown } from "./view.js";
 import type { Viewport } from "./viewport.js";
 
 const SIZE = 12.5;
@@ -16,6 +17,9 @@ export const LABEL_PX = 12;
 const SLANT = (55 * Math.PI) / 180;
 /** Smallest distance between slanted labels. */
 const MIN_SLANTED_PX = LINE / Math.sin(SLANT);
+
+/** Room for the title of an axis. */
+const TITLE = 20;
 
 /** Margin after the last label, half of which may extend beyond the matrix. */
 const END = 8;
@@ -80,7 +84,12 @@ function labelExtent(labels: Labels, angle: number): { up: number; beyond: numbe
 export function marginsFor(down: Labels, across: Labels, cell: number): Margins {
   across.slants = angleFor(across, cell, true) === SLANT;
   const { up, beyond } = labelExtent(across, angleFor(across, cell, across.slants));
-  return { left: Math.ceil(down.longest + GAP + 2), top: Math.ceil(up + GAP), right: Math.ceil(beyond), bottom: END };
+  return {
+    left: Math.ceil(down.longest + GAP + 2 + TITLE),
+    top: Math.ceil(up + GAP + TITLE),
+    right: Math.ceil(beyond),
+    bottom: END,
+  };
 }
 
 /** Return k to draw every k-th label: 1, 2, 5, 10, 20, ... */
@@ -160,6 +169,39 @@ function drawBackground(drawing: CanvasRenderingContext2D, x: number, y: number,
   drawing.fillStyle = cssVariable("--ground");
   drawing.fillRect(x, y, width, height);
   drawing.fillStyle = ink;
+}
+
+/** Titles of both axes: "queries: output tokens", "keys: source tokens". */
+export function titlesOf({ sample, read }: Shown): { down: string; across: string } {
+  const title = (role: string, name: string) => {
+    const kind = plural(sample.axes[name]!.kind);
+    const isNamed = ["source", "output", "decoder input"].includes(name);
+    return kind === role ? role : `${role}: ${isNamed ? `${name} ` : ""}${kind}`;
+  };
+  return { down: title("queries", read.queries), across: title("keys", read.keys) };
+}
+
+/** Draw the titles beside the labels, at the middle of each side; the origin is the matrix's corner. */
+export function drawTitles(
+  drawing: CanvasRenderingContext2D,
+  titles: { down: string; across: string },
+  viewport: Viewport,
+  { left, top }: Margins,
+): void {
+  const { width, height } = viewport.matrixSize;
+  drawing.save();
+  drawing.font = font(SIZE, 600);
+  drawing.fillStyle = cssVariable("--pale");
+  drawing.textBaseline = "middle";
+  const across = drawing.measureText(titles.across).width;
+  drawing.textAlign = across > width ? "left" : "center";
+  drawing.fillText(titles.across, across > width ? 0 : width / 2, TITLE / 2 - top);
+  const down = drawing.measureText(titles.down).width;
+  drawing.translate(TITLE / 2 - left, down > height ? 0 : height / 2);
+  drawing.rotate(-UPRIGHT);
+  drawing.textAlign = down > height ? "right" : "center";
+  drawing.fillText(titles.down, 0, 0);
+  drawing.restore();
 }
 
 /** Set the color and font of labels. */

@@ -18,9 +18,40 @@ export function make<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/** Zoom of the whole page, by which a length in CSS pixels of an element is smaller than on the screen. */
+export function pageZoom(): number {
+  return Number(document.documentElement.style.zoom) || 1;
+}
+
+/** Pixels of the screen per CSS pixel of an element. */
+export function pixelRatio(): number {
+  return (window.devicePixelRatio || 1) * pageZoom();
+}
+
+/** Convert client coordinates to coordinates of an element. */
+export function toElement(element: Element, at: { clientX: number; clientY: number }): { x: number; y: number } {
+  const { left, top } = element.getBoundingClientRect();
+  return { x: (at.clientX - left) / pageZoom(), y: (at.clientY - top) / pageZoom() };
+}
+
+/** Convert coordinates of an element to client coordinates. */
+export function toClient(element: Element, x: number, y: number): { x: number; y: number } {
+  const { left, top } = element.getBoundingClientRect();
+  return { x: left + x * pageZoom(), y: top + y * pageZoom() };
+}
+
+/** Function that returns another drawing context for a canvas while a picture is saved (save.ts). */
+type Substitute = (canvas: HTMLCanvasElement, width: number, height: number) => CanvasRenderingContext2D;
+let substitute: Substitute | null = null;
+
+export function setSubstitute(value: Substitute | null): void {
+  substitute = value;
+}
+
 /** Resize and clear a canvas, and return its drawing context in CSS pixels. */
 export function prepareCanvas(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
-  const ratio = window.devicePixelRatio || 1;
+  if (substitute) return substitute(canvas, width, height);
+  const ratio = pixelRatio();
   const wide = Math.max(1, Math.round(width * ratio));
   const high = Math.max(1, Math.round(height * ratio));
   if (canvas.width !== wide || canvas.height !== high) {

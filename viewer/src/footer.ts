@@ -66,9 +66,34 @@ function legend(shown: Shown, table: Table, { view, most }: { view: string; most
     swatch.style.background = css(omittedColor());
     parts.push(make("span", { class: "omitted" }, swatch, "omitted"));
   }
+  if (read.measure === "weight") {
+    const uniform = 1 / table.keys;
+    if (uniform <= most && table.keys > 1) parts.splice(1, 1, markedScale(canvas, uniform / most, uniform));
+    if (view === "alignment" && hasMasked(table, shown.head)) {
+      parts.push(make("span", { class: "omitted" }, make("i", { class: "swatch hatched" }), "masked"));
+    }
+  }
   const { name } = MEASURES[read.measure];
-  const head = view === "heads" ? "" : headName(read.heads, shown.head);
+  const head = view === "heads" ? "" : headName(read, shown.head);
   return make("div", { class: "legend" }, make("span", {}, head ? `${name}, ${head}` : name), ...parts);
+}
+
+/** Color scale with a mark at the uniform weight. */
+function markedScale(canvas: HTMLElement, share: number, uniform: number): HTMLElement {
+  const mark = make("i", { class: "uniform-mark" });
+  mark.style.left = `${share * WIDTH}px`;
+  const text = make("span", { class: "uniform-text number" }, `uniform ${formatShort(uniform)}`);
+  const about = "Weight of each key if a query attended to all keys alike: 1 / number of keys";
+  return make("span", { class: "marked-scale", title: about }, canvas, mark, text);
+}
+
+/** Return true if a cell is masked, which has the weight -0. */
+function hasMasked(table: Table, head: number): boolean {
+  if (!table.isComplete) return false;
+  for (let query = 0; query < table.queries; query++) {
+    for (let key = table.keys - 1; key >= 0; key--) if (Object.is(table.value(head, query, key), -0)) return true;
+  }
+  return false;
 }
 
 function factsLine({ read }: Shown): HTMLElement {

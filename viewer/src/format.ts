@@ -39,8 +39,8 @@ export function formatExact(number: number, digits: number): string {
 export function formatShort(number: number): string {
   const size = Math.abs(number);
   if (size === 0) return "0";
-  if (size < 0.001 || size >= 100_000) return Number(number.toPrecision(2)).toExponential();
-  return String(Number(number.toPrecision(size < 1 ? 3 : 4)));
+  if (size < 0.0001 || size >= 100_000) return Number(number.toPrecision(3)).toExponential();
+  return String(Number(number.toPrecision(size < 1000 ? 3 : 4)));
 }
 
 /** Return the plural: "tokens", "boxes", "entries". */
@@ -54,8 +54,9 @@ export function counted(number: number, kind: string): string {
   return `${number.toLocaleString("en")} ${number === 1 ? kind : plural(kind)}`;
 }
 
-/** Name of a head: "head 3", "mean over 8 heads"; "" for a read without heads. */
-export function headName(heads: string[], head: number): string {
+/** Name of a head: "head 3", "mean over 8 heads"; "" for a read without heads. Of contributions: "score positive". */
+export function headName({ heads, measure }: { heads: string[]; measure: string }, head: number): string {
+  if (measure === "contribution") return `score ${heads[head] ?? ""}`;
   if (heads.length === 1) return heads[0] ? `head ${heads[0]}` : "";
   if (head < 0) return `mean over ${heads.length} heads`;
   const name = heads[head] ?? "";

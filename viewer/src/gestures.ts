@@ -1,5 +1,7 @@
 /** Zoom, pan, hover and click from wheel, drag and pinch events. Points are relative to the element. */
 
+import { toElement } from "./dom.js";
+
 export interface Point {
   x: number;
   y: number;
@@ -21,10 +23,7 @@ const STILL_PX = 4;
 export function addGestures(element: HTMLElement, gestures: Gestures): void {
   const pointers = new Map<number, Point>();
   let traveled = 0;
-  const positionOf = (event: MouseEvent): Point => {
-    const box = element.getBoundingClientRect();
-    return { x: event.clientX - box.left, y: event.clientY - box.top };
-  };
+  const positionOf = (event: MouseEvent): Point => toElement(element, event);
   element.addEventListener("wheel", (event) => {
     const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1;
     const factor = Math.exp(-Math.max(-160, Math.min(160, event.deltaY * lines)) / 300);

@@ -1,6 +1,7 @@
 /** Heatmap of a matrix, painted in cached tiles: panning only copies them. */
 
 import { css, isDark, scaleOf, omittedColor, type Scale } from "./color.js";
+import { pixelRatio } from "./dom.js";
 import { blockBorders } from "./table.js";
 import type { Shown, Table } from "./view.js";
 import type { Viewport } from "./viewport.js";
@@ -177,7 +178,7 @@ function blockOf(entries: number, count: number): Uint32Array {
 
 /** Pool numbers to about one per pixel of the screen. */
 function levelOf(viewport: Viewport): Level {
-  const ratio = window.devicePixelRatio || 1;
+  const ratio = pixelRatio();
   const pool = (size: number) => 2 ** Math.max(0, Math.ceil(-Math.log2(size * ratio)));
   return { across: pool(viewport.cell.x), down: pool(viewport.cell.y) };
 }
@@ -197,7 +198,7 @@ function drawTile(
   tile: HTMLCanvasElement,
   { level, row, column }: { level: Level; row: number; column: number },
 ): void {
-  const ratio = window.devicePixelRatio || 1;
+  const ratio = pixelRatio();
   const snap = (place: number) => Math.round(place * ratio) / ratio;
   const { x, y } = viewport.cell;
   const left = viewport.x + column * TILE * level.across * x;

@@ -8,6 +8,8 @@ import { toggleTheme } from "./theme.js";
 export interface ShortcutTarget {
   active(): Panel | null;
   compare(): void;
+  present(): void;
+  save(): void;
 }
 
 type Action = (app: ShortcutTarget, pane: Panel) => void;
@@ -23,6 +25,8 @@ const ACTIONS: Record<string, Action> = {
   n: (_, pane) => pane.step("query", 1),
   p: (_, pane) => pane.step("query", -1),
   c: (app) => app.compare(),
+  f: (app) => app.present(),
+  s: (app) => app.save(),
   t: () => toggleTheme(),
   "?": () => toggleHelp(),
   Escape: (_, pane) => {

@@ -3,7 +3,7 @@
 import type { Page } from "./page.js";
 
 /** Version of the page's format. */
-const VERSION = 3;
+const VERSION = 4;
 
 /** An error in the data of the page. */
 export class DataError extends Error {}

@@ -7,6 +7,8 @@ import { DataError, page } from "./load.js";
 import type { Page } from "./page.js";
 import { Panel } from "./pane.js";
 import { fromFragment, toFragment, type State } from "./state.js";
+import { togglePresenting } from "./present.js";
+import { askToSave } from "./save.js";
 import { initTheme, toggleTheme } from "./theme.js";
 import { hideTip, addTip } from "./tip.js";
 import { showError, showUncaughtErrors } from "./errors.js";
@@ -23,8 +25,16 @@ class App {
     private readonly page: Page,
     root: HTMLElement,
   ) {
-    const buttons = [this.linkButton, this.compareButton, button("Theme", "t", toggleTheme), button("?", "?", toggleHelp)];
-    buttons[3]!.setAttribute("aria-label", "Help");
+    const help = button("?", "?", toggleHelp);
+    help.setAttribute("aria-label", "Help");
+    const buttons = [
+      this.linkButton,
+      this.compareButton,
+      button("Save", "s", () => this.save()),
+      button("Present", "f", () => this.present()),
+      button("Theme", "t", toggleTheme),
+      help,
+    ];
     root.append(make("nav", { "aria-label": "Page" }, ...buttons), this.container);
     this.linkButton.title = "Head, layer and view of both sides are synchronized.";
     this.restore();
@@ -53,6 +63,17 @@ class App {
     }
     this.arrange();
     this.updateAddress();
+  }
+
+  /** Show or hide the page as large as the window allows. */
+  present(): void {
+    togglePresenting(() => this.redraw());
+  }
+
+  /** Ask for a format, and save the active pane as a picture. */
+  save(): void {
+    const pane = this.active();
+    if (pane) askToSave(pane);
   }
 
   redraw(): void {
@@ -91,6 +112,7 @@ class App {
     this.add(first);
     const second = /[#&]b\./.test(hash) ? fromFragment(this.page, hash, "b.") : null;
     if (second) this.add(second);
+    else if (hash.length < 2 && this.page.captures.length > 1) this.add(this.otherState(first));
     this.arrange();
   }
 

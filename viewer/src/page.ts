@@ -8,7 +8,7 @@
 
 export interface Page {
   format: "regard page";
-  version: 3;
+  version: 4;
   captures: Capture[];
   /** A note on how the weights were reduced to keep the page small; empty if all are exact. */
   note: string;
@@ -101,7 +101,7 @@ export interface Walk {
   };
 }
 
-/** Storage of the weights (heads, queries, keys). */
+/** Storage of the weights (heads, queries, keys). The weight of a masked pair is -0. */
 export type Weights =
   | {
       /** All weights: float32 or float16, little-endian, row by row. */
@@ -123,7 +123,8 @@ export type Weights =
 
 export type Picture =
   | { kind: "image"; url: string; width: number; height: number; boxes: Box[] }
-  | { kind: "sound"; url: string; seconds: number; events: SoundEvent[] }
+  /** hertz: highest frequency of the bands, evenly spaced on the mel scale; 0: unknown. */
+  | { kind: "sound"; url: string; seconds: number; hertz: number; events: SoundEvent[] }
   | { kind: "plane"; unit: string; tracks: Track[] };
 
 export interface Box {

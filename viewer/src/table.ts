@@ -133,7 +133,7 @@ class CompleteTable implements Table {
 
   value(head: number, query: number, key: number): number | null {
     if (head >= 0) return this.matrix(head)[query * this.keys + key] ?? null;
-    let sum = 0;
+    let sum = -0; // -0, as long as all of them are
     for (let each = 0; each < this.heads; each++) sum += this.matrix(each)[query * this.keys + key] ?? 0;
     return sum / this.heads;
   }

@@ -39,7 +39,7 @@ export const MEASURES: Record<Read["measure"], { name: string; about: string }> 
     name: "contribution",
     about:
       "What each part of the model adds to the score at each item, at the statistics of this input's normalization: " +
-      "the first row, all parts, sums to the score; its sign is for (blue) or against (orange) the answer.",
+      "the first row, all parts, sums to the score; positive numbers are for the answer, negative ones against it.",
   },
   rollout: {
     name: "rollout",
@@ -127,6 +127,8 @@ export const KEYS: [keys: string[], does: string][] = [
   [["n", "p"], "pin the next, previous query: step through the output"],
   [["Esc"], "unpin; close this help"],
   [["c"], "compare two samples side by side"],
+  [["f"], "present: fill the screen, with large type"],
+  [["s"], "save the view as SVG or PNG"],
   [["t"], "light or dark theme"],
   [["?"], "this help"],
 ];

@@ -1,6 +1,6 @@
 /** Tooltip with the labels and the exact number at the pointer. */
 
-import { make } from "./dom.js";
+import { make, pageZoom } from "./dom.js";
 import { formatExact, headName, readable } from "./format.js";
 import type { Shown, Table } from "./view.js";
 
@@ -55,7 +55,7 @@ function numberLine(
   table: Table | null,
   { query, key, text }: { query: number; key: number; text: string },
 ): HTMLElement {
-  const head = headName(shown.read.heads, shown.head);
+  const head = headName(shown.read, shown.head);
   const of = make("span", { class: "pale" }, head ? ` ${head}` : "");
   if (text) return make("div", {}, make("b", { class: "number" }, text), of);
   if (!table) return make("div", { class: "pale" }, "\u2026");
@@ -78,6 +78,6 @@ function moveTo({ x, y }: { x: number; y: number }): void {
   const { width, height } = tip.getBoundingClientRect();
   const left = x + GAP + width > window.innerWidth - 8 ? x - GAP - width : x + GAP;
   const top = y + GAP + height > window.innerHeight - 8 ? y - GAP - height : y + GAP;
-  tip.style.left = `${Math.max(8, left)}px`;
-  tip.style.top = `${Math.max(8, top)}px`;
+  tip.style.left = `${Math.max(8, left) / pageZoom()}px`;
+  tip.style.top = `${Math.max(8, top) / pageZoom()}px`;
 }

@@ -1,9 +1,9 @@
 /** Zoom and pan of a matrix in an area: size of its cells, and the visible range. All in CSS pixels. */
 
-const LARGEST_FITTED = { x: 64, y: 40 };
-const LARGEST = { x: 96, y: 48 };
+const LARGEST_FITTED = { x: 110, y: 68 };
+const LARGEST = { x: 160, y: 96 };
 /** Cells are at most so much wider than high, or higher than wide, unless there are few of them. */
-const SKEW = 2.5;
+const SKEW = 4;
 const FEW = 200;
 
 export interface Size {

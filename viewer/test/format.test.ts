@@ -24,9 +24,10 @@ test("a formatted float32 is restored exactly", () => {
 });
 
 test("the mean over heads is named", () => {
-  assert.equal(headName(["1", "2"], -1), "mean over 2 heads");
-  assert.equal(headName(["1", "2"], 1), "head 2");
-  assert.equal(headName([""], 0), "");
+  assert.equal(headName({ heads: ["1", "2"], measure: "weight" }, -1), "mean over 2 heads");
+  assert.equal(headName({ heads: ["1", "2"], measure: "weight" }, 1), "head 2");
+  assert.equal(headName({ heads: [""], measure: "weight" }, 0), "");
+  assert.equal(headName({ heads: ["7", "9"], measure: "contribution" }, 1), "score 9");
 });
 
 test("counts use the plural", () => {

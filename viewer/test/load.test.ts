@@ -6,7 +6,7 @@ import { parsePage, decodeBase64, inflate, load, page } from "../src/load.js";
 const axes = { tokens: { kind: "token", labels: ["a"], picture: "", places: [] } };
 const read = { name: "core.read", queries: "tokens", keys: "tokens", heads: [""] };
 const capture = { title: "run", model: "", samples: [{ title: "one", axes, reads: [read], pictures: {}, steps: [] }] };
-const good = { format: "regard page", version: 3, captures: [capture], note: "" };
+const good = { format: "regard page", version: 4, captures: [capture], note: "" };
 
 const changed = (change: object) => () => parsePage(JSON.stringify({ ...good, ...change }));
 const withReads = (reads: object[]) => changed({ captures: [{ ...capture, samples: [{ ...capture.samples[0], reads }] }] });
@@ -19,7 +19,7 @@ test("errors in the data are reported", () => {
   assert.throws(() => parsePage("{"), /not valid JSON/);
   assert.throws(() => parsePage("null"), /format must be "regard page"/);
   assert.throws(changed({ format: "other" }), /format must be "regard page"/);
-  assert.throws(changed({ version: 1 }), /version of the data must be 3, but is 1/);
+  assert.throws(changed({ version: 1 }), /version of the data must be 4, but is 1/);
   assert.throws(changed({ captures: [] }), /no captures/);
   assert.throws(changed({ captures: [{ ...capture, samples: [] }] }), /"run" has no samples/);
   assert.throws(withReads([]), /no reads/);

@@ -22,7 +22,7 @@ const reads = [
   reading("cross.1", { measure: "weight x gradient" }),
 ];
 const page: Page = {
-  format: "regard page", version: 3, note: "",
+  format: "regard page", version: 4, note: "",
   captures: [
     { title: "a", model: "", samples: [sampleOf("empty", []), sampleOf("one", reads)] },
     { title: "b", model: "", samples: [sampleOf("other", [reading("own.1", own), reading("cross.1")])] },

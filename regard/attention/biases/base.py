@@ -18,6 +18,9 @@ from regard.attention.axes import align_pair, check_broadcasts
 from regard.attention.picture import Picture, draw_bias
 from regard.attention.positions import Positions
 
+_SHOWN = 8
+"""Number of queries and keys that a notebook shows."""
+
 
 class Bias(nn.Module, ABC):
     """Base class of attention biases, which are added to the scores; `+` adds biases."""
@@ -64,6 +67,13 @@ class Bias(nn.Module, ABC):
             return self.materialize(query[..., tile.rows[0] : tile.rows[1], :], tile)
 
         return draw_bias(materialize, positions, title=_one_line(self) if title is None else title)
+
+    def _repr_svg_(self) -> str | None:
+        """Return the picture of eight queries and keys, for notebooks; None if the bias has other sizes."""
+        try:
+            return self.picture(_SHOWN, _SHOWN).svg
+        except (IndexError, RuntimeError, ValueError):
+            return None
 
     def __add__(self, other: "Bias") -> "Bias":
         return SumOfBiases(self, other)

@@ -47,21 +47,25 @@ class Choice(nn.Module, ABC):
 
 @final
 class Soft(Choice):
-    """weight_j = exp(beta a_j) / sum_i exp(beta a_i); beta > 0 is an inverse temperature. (lectures, A.5)
+    """weight_j = exp(beta a_j) / sum_i exp(beta a_i); beta is an inverse temperature. (lectures, A.5)
 
-    beta: a number; or a tensor that broadcasts to (..., query, 1), such as (head, 1, 1) for one beta per head or the
-          output of a network for each query (the key strength of graves2014); with learn=True, the initial value.
-          Its axes are aligned from the right, as in torch.
+    With beta = 0 all keys have the same weight; for large beta the largest score has all of it.
+
+    beta: a number, at least 0; or a tensor that broadcasts to (..., query, 1), such as (head, 1, 1) for one beta per
+          head or the output of a network for each query (the key strength of graves2014); with learn=True, the initial
+          value. Its axes are aligned from the right, as in torch.
     Parameters: log_beta, if learned: so beta stays positive.
-    Raises: ValueError if beta is not positive and finite, or differs between keys.
+    Raises: ValueError if beta is negative or not finite, or 0 and learned, or differs between keys.
     """
 
     def __init__(self, beta: float | Tensor = 1.0, *, learn: bool = False):
         super().__init__()
         if isinstance(beta, Tensor):
             _check_tensor(beta)
-        elif not isinstance(beta, int | float) or not 0 < beta < float("inf"):
-            raise ValueError(f"beta must be positive and finite, or a tensor, got {beta!r}")
+        elif not isinstance(beta, int | float) or not 0 <= beta < float("inf"):
+            raise ValueError(f"beta must be at least 0 and finite, or a tensor, got {beta!r}")
+        if learn and not isinstance(beta, Tensor) and not beta:
+            raise ValueError("a learned beta must start above 0, got 0")
         self._fixed_beta = None if learn else beta
         self.log_beta = nn.Parameter(torch.as_tensor(beta, dtype=torch.float32).log()) if learn else None
 
@@ -126,5 +130,5 @@ def _check_tensor(beta: Tensor) -> None:
         raise TypeError(f"beta must be floating point, got dtype {beta.dtype}")
     if beta.dim() > 0 and beta.shape[-1] != 1:
         raise ValueError(f"beta must broadcast to (..., query, 1), got shape {tuple(beta.shape)}")
-    if is_inspectable(beta) and not bool(((beta > 0) & beta.isfinite()).all()):
-        raise ValueError(f"beta must be positive and finite, got values from {beta.min()} to {beta.max()}")
+    if is_inspectable(beta) and not bool(((beta >= 0) & beta.isfinite()).all()):
+        raise ValueError(f"beta must be at least 0 and finite, got values from {beta.min()} to {beta.max()}")

@@ -24,6 +24,7 @@ their number is bounded; use "sdpa" to avoid storing any. Scores of half precisi
 A kernel requested by name is never replaced by another: an unsupported read raises.
 """
 
+import html
 import importlib.util
 from collections.abc import Callable
 from types import ModuleType
@@ -69,11 +70,23 @@ def choose(name: str, inputs: AttentionInputs) -> str:
     return name
 
 
-def kernels() -> str:
+class Description(str):
+    """Text that is shown as it is, line by line, also by a notebook and at a prompt."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self)}</pre>"
+
+
+def kernels() -> Description:
     """Return a description of the kernels, of those unavailable on this machine, and of the table for "auto"."""
     assert __doc__ is not None
     lines = [f"{name:10} {_summary(module)}{_unavailable_note(name)}" for name, module in KERNELS.items()]
-    return "\n".join([*lines, "", __doc__.strip()])
+    return Description("\n".join([*lines, "", __doc__.strip()]))
 
 
 def _auto(inputs: AttentionInputs) -> str:

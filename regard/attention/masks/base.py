@@ -29,6 +29,9 @@ from regard.attention.positions import Positions
 Interval = tuple[Int[Tensor, "..."], Int[Tensor, "..."]]
 """Range of keys of each query, first <= j < last; each bound has shape (leading axes ..., query or 1, 1)."""
 
+_SHOWN = 8
+"""Number of queries and keys that a notebook shows."""
+
 
 class Mask(ABC):
     """Base class of attention masks; combine masks with `&` (both), `|` (either) and `~` (the complement)."""
@@ -66,6 +69,13 @@ class Mask(ABC):
         """Draw the mask: rows are queries, columns are keys, dark = may attend. `save` writes an SVG file."""
         positions = Positions(num_queries, num_keys, torch.device("cpu") if device is None else device)
         return draw_mask(self.materialize, positions, title=repr(self) if title is None else title)
+
+    def _repr_svg_(self) -> str | None:
+        """Return the picture of eight queries and keys, for notebooks; None if the mask has other sizes."""
+        try:
+            return self.picture(_SHOWN, _SHOWN).svg
+        except (IndexError, RuntimeError, ValueError):
+            return None
 
     def __and__(self, other: "Mask") -> "Mask":
         return All(_check_mask(self), _check_mask(other))

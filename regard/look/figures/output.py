@@ -1,5 +1,6 @@
 """Checks of the paths that figures, pages and captures are written to. (no matplotlib)"""
 
+import builtins
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,49 @@ from regard.system.output_files import check_output
 
 SUFFIXES = (".png", ".svg", ".pdf")
 """Formats of figures, by the suffix of the file."""
+
+_own: dict[str, tuple[int, int, int]] = {}
+"""Files that this process wrote: device, inode and time of the last change, by path."""
+
+
+def mark_own(path: Path) -> None:
+    """Note that this process wrote a file."""
+    state = path.stat()
+    _own[os.path.abspath(path)] = (state.st_dev, state.st_ino, state.st_mtime_ns)
+
+
+def is_own(path: Path) -> bool:
+    """Return True in a notebook that wrote the file at a path, if nothing changed it since."""
+    if not hasattr(builtins, "__IPYTHON__"):
+        return False
+    try:
+        state = path.lstat()
+    except OSError:
+        return False
+    return _own.get(os.path.abspath(path)) == (state.st_dev, state.st_ino, state.st_mtime_ns)
+
+
+class Figure:
+    """Figure as SVG text; notebooks show it."""
+
+    def __init__(self, svg: str):
+        self.svg = svg
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the SVG file and return its path. Raises: UserError as `check_path`."""
+        path = Path(path)
+        check_path(path, overwrite or is_own(path))
+        if path.suffix.lower() != ".svg":
+            raise UserError(f"a figure is saved as .svg, got {path.name!r}; capture.plot({str(path)!r}) writes others")
+        path.write_text(self.svg, encoding="utf-8")
+        mark_own(path)
+        return path
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def __repr__(self) -> str:
+        return f"<figure of {len(self.svg):,} characters of SVG; .save(path) writes it>"
 
 
 def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:
@@ -24,7 +68,7 @@ def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:
         raise UserError(f"{path} cannot be written: the folder {path.parent} does not exist")
     check_output(path)
     if os.path.lexists(path) and not overwrite:
-        raise UserError(f"{path} already exists: choose another name, or overwrite it")
+        raise UserError(f"{path} already exists: choose another name, or replace it with overwrite=True (--force)")
     if os.path.lexists(path) and not path.is_file():
         raise UserError(f"{path} is not a regular file, and is not replaced")
     if not os.access(path.parent, os.W_OK):

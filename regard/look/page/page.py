@@ -40,7 +40,7 @@ WALK_BUDGET = 12_000_000
 """Largest size in bytes of the vectors of reads on a page, and as much again of their projections, in float32."""
 
 _MARK = "<!-- data -->"
-_FORMAT, _VERSION = "regard page", 3
+_FORMAT, _VERSION = "regard page", 4
 
 
 class PageSamples(NamedTuple):
@@ -242,7 +242,8 @@ def _picture_to_json(picture: Picture) -> dict[str, Any]:
             low, high = float(picture.bands.min()), float(picture.bands.max())
             shades = 255 * (1 - (picture.bands[::-1] - low) / max(high - low, 1e-9))  # loud is dark, low is below
             events = [asdict(event) for event in picture.events]
-            return {"kind": "sound", "url": _url(shades.astype(np.uint8)), "seconds": picture.seconds, "events": events}
+            facts = {"seconds": picture.seconds, "hertz": picture.hertz, "events": events}
+            return {"kind": "sound", "url": _url(shades.astype(np.uint8))} | facts
         case Plane():
             return {"kind": "plane", "unit": picture.unit, "tracks": [asdict(track) for track in picture.tracks]}
 

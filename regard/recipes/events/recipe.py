@@ -293,7 +293,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[DetectedEvents]) -> Sample:
         """Return the spectrogram of a segment with the predictions of all queries."""
         segment, (predictions, own) = prepared.rows[row], answers[row]
-        seconds, reads = self.config.data.seconds, inference.model.reads
+        seconds, reads, rate = self.config.data.seconds, inference.model.reads, self.config.data.sample_rate
         with torch.no_grad():
             bands = reads.spectrum(_source([segment]).to(device_of(inference.model)))[0].float().cpu().numpy()
         middles = reads.centers[:, 0].double().tolist()
@@ -318,7 +318,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         return Sample(
             title=f"{part} -> {_format_events(sorted(prediction.event for prediction in own))}",
             axes={"source": Axis(labels=labels, kind="time", picture="sound", places=places), "queries": queries},
-            pictures={"sound": Sound(bands=bands, seconds=seconds, begin=begin, events=events)},
+            pictures={"sound": Sound(bands=bands, seconds=seconds, begin=begin, events=events, hertz=rate / 2)},
         )
 
     def log_prob(self, model: Any, prepared: Prepared, row: int, answer: DetectedEvents) -> Tensor:

@@ -1,9 +1,10 @@
 /** The attention matrix: queries as rows, keys as columns, weights as colors; with zoom and pan. */
 
 import * as axes from "../axes.js";
-import { prepareCanvas, font, make, cssVariable } from "../dom.js";
+import { prepareCanvas, font, make, cssVariable, toClient } from "../dom.js";
 import { headName, readable, formatShort } from "../format.js";
 import { addGestures, type Point } from "../gestures.js";
+import { hatch } from "../hatch.js";
 import { Heat } from "../heat.js";
 import type { OpenView, Pane, Shown, Table, View } from "../view.js";
 import { Viewport } from "../viewport.js";
@@ -69,8 +70,7 @@ class Alignment implements OpenView {
     const across = key === null ? -axes.LABEL_PX : this.viewport.x + (key + 0.5) * x;
     const down = query === null ? -axes.LABEL_PX : this.viewport.y + (query + 0.5) * y;
     if ((key !== null && (across < 0 || across > width)) || (query !== null && (down < 0 || down > height))) return null;
-    const box = this.overlay.getBoundingClientRect();
-    return { x: box.left + this.margins.left + across, y: box.top + this.margins.top + down };
+    return toClient(this.overlay, this.margins.left + across, this.margins.top + down);
   }
 
   handleKey(key: string): boolean {
@@ -126,12 +126,14 @@ class Alignment implements OpenView {
     axes.useLabelFont(drawing);
     axes.drawDown(drawing, labels.down, viewport);
     axes.drawAcross(drawing, labels.across, viewport);
+    if (this.shown) axes.drawTitles(drawing, axes.titlesOf(this.shown), viewport, this.margins);
     const { width, height } = viewport.matrixSize;
     drawing.save();
     drawing.beginPath();
     drawing.rect(0, 0, width, height);
     drawing.clip();
     const complete = heat.draw(drawing, viewport);
+    this.drawMasked(drawing);
     this.drawLines(drawing);
     this.drawNumbers(drawing);
     drawing.restore();
@@ -164,13 +166,27 @@ class Alignment implements OpenView {
     drawing.stroke();
   }
 
+  /** Hatch masked cells: their weight is -0. */
+  private drawMasked(drawing: CanvasRenderingContext2D): void {
+    const { viewport, shown, table } = this;
+    const { x, y } = viewport.cell;
+    if (!shown || !table?.isComplete || Math.min(x, y) < LINED_PX) return;
+    const { rows, columns } = viewport.visible();
+    for (let row = rows[0]; row < rows[1]; row++) {
+      for (let column = columns[0]; column < columns[1]; column++) {
+        if (!Object.is(table.value(shown.head, row, column), -0)) continue;
+        hatch(drawing, { x: viewport.x + column * x, y: viewport.y + row * y, width: x, height: y });
+      }
+    }
+  }
+
   /** Close enough, a cell has room for its number. */
   private drawNumbers(drawing: CanvasRenderingContext2D): void {
     const { viewport, shown, table, heat } = this;
     const { x, y } = viewport.cell;
     if (!shown || !table || !heat || x < NUMBERED_PX.x || y < NUMBERED_PX.y) return;
     const { rows, columns } = viewport.visible();
-    drawing.font = font(11);
+    drawing.font = font(Math.max(11, Math.min(19, x / 4.6, y / 2.4)));
     drawing.textAlign = "center";
     drawing.textBaseline = "middle";
     for (let row = rows[0]; row < rows[1]; row++) {
@@ -248,9 +264,8 @@ class Alignment implements OpenView {
     const cell = at && this.cellAt(at);
     this.hovered = cell;
     this.drawOver();
-    const box = this.overlay.getBoundingClientRect();
     if (!at || !cell) this.pane.tip(null, shown, null, null);
-    else this.pane.tip({ x: box.left + at.x, y: box.top + at.y }, shown, cell.query, cell.key);
+    else this.pane.tip(toClient(this.overlay, at.x, at.y), shown, cell.query, cell.key);
   }
 
   private click(at: Point): void {
@@ -277,6 +292,6 @@ function describe(shown: Shown, table: Table): string {
   const [queries, keys] = [sample.axes[read.queries]!, sample.axes[read.keys]!];
   const size = `${table.queries} queries (${queries.kind}) by ${table.keys} keys (${keys.kind})`;
   const pinned = shown.query === null ? "" : `; pinned: ${readable(queries.labels[shown.query] ?? "")}`;
-  const head = headName(read.heads, shown.head);
+  const head = headName(read, shown.head);
   return `Alignment of ${size}, ${read.measure}, layer ${read.layer}${head ? `, ${head}` : ""}${pinned}`;
 }

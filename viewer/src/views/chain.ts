@@ -64,8 +64,8 @@ class Chain implements OpenView {
     this.canvas.setSize(this.columns.width + 2 * LEFT, height + 2 * TOP);
     const { canvas, scroller } = this.canvas;
     const description = `${this.words.length} lines, one per token: its weights on earlier tokens`;
-    const { direction, heads } = shown.read;
-    canvas.setAttribute("aria-label", [description, direction, headName(heads, shown.head)].filter(Boolean).join(", "));
+    const { direction } = shown.read;
+    canvas.setAttribute("aria-label", [description, direction, headName(shown.read, shown.head)].filter(Boolean).join(", "));
     scroller.setAttribute("aria-label", "chain; arrow keys move between tokens");
     if (isNewRead) this.hovered = null;
     const isResized = this.size !== `${this.host.clientWidth} ${this.host.clientHeight}`;

@@ -1,6 +1,6 @@
 /** Common layout of views of a picture: toolbar, caption, canvas, and lists in a sidebar. */
 
-import { make } from "../dom.js";
+import { make, toClient, toElement } from "../dom.js";
 import type { Picture } from "../page.js";
 import type { Pane, Shown } from "../view.js";
 import { pictureAxes } from "./picture-axes.js";
@@ -88,14 +88,12 @@ export class PictureFrame {
 
   /** Convert to coordinates of the canvas. */
   toCanvas(event: MouseEvent): { x: number; y: number } {
-    const { left, top } = this.canvas.getBoundingClientRect();
-    return { x: event.clientX - left, y: event.clientY - top };
+    return toElement(this.canvas, event);
   }
 
   /** Convert to client coordinates. */
   toClient(x: number, y: number): { x: number; y: number } {
-    const { left, top } = this.canvas.getBoundingClientRect();
-    return { x: left + x, y: top + y };
+    return toClient(this.canvas, x, y);
   }
 
   /** Position of an entry in the lists, in client coordinates. */

@@ -1,7 +1,7 @@
 /** Thumbnails of all layers (rows) and heads (columns) of a kind of read. */
 
 import { darkest, isSigned, scaleTo, type Scale } from "../color.js";
-import { prepareCanvas, font, make, cssVariable } from "../dom.js";
+import { prepareCanvas, font, make, cssVariable, pixelRatio, toClient, toElement } from "../dom.js";
 import { headName, formatShort } from "../format.js";
 import { thumbnail } from "../heat.js";
 import type { Read } from "../page.js";
@@ -80,8 +80,7 @@ class Heads implements OpenView {
     const { shown } = this;
     if (!shown || query !== null || key !== null) return null;
     const [x, y] = this.corner(this.grid.rows.indexOf(shown.read), Math.max(0, shown.head));
-    const box = this.overlay.getBoundingClientRect();
-    return { x: box.left + x + this.grid.wide / 2, y: box.top + y + this.grid.high / 2 };
+    return toClient(this.overlay, x + this.grid.wide / 2, y + this.grid.high / 2);
   }
 
   handleKey(key: string): boolean {
@@ -133,7 +132,7 @@ class Heads implements OpenView {
     this.thumbnails.clear();
     this.drawLabels(drawing);
     drawing.strokeStyle = cssVariable("--line");
-    const most = Math.ceil(Math.max(grid.wide, grid.high) * (window.devicePixelRatio || 1));
+    const most = Math.ceil(Math.max(grid.wide, grid.high) * pixelRatio());
     grid.rows.forEach((read, row) => {
       read.heads.forEach((_, head) => {
         const [x, y] = this.corner(row, head);
@@ -156,10 +155,11 @@ class Heads implements OpenView {
     });
     drawing.textAlign = "center";
     if (grid.columns === 1) return;
-    const { heads } = grid.rows.find((read) => read.heads.length === grid.columns)!;
+    const named = grid.rows.find((read) => read.heads.length === grid.columns)!;
+    const { heads } = named;
     const hasFullNames = grid.wide > 54;
     heads.forEach((name, head) => {
-      const words = hasFullNames ? headName(heads, head) : name.replace(/^head /, "") || String(head + 1);
+      const words = hasFullNames ? headName(named, head) : name.replace(/^head /, "") || String(head + 1);
       drawing.fillText(words, this.corner(0, head)[0] + grid.wide / 2, TOP / 2);
     });
     drawing.textAlign = "right";
@@ -180,9 +180,9 @@ class Heads implements OpenView {
   }
 
   private cellAt(event: MouseEvent): { row: number; head: number; read: Read } | null {
-    const box = this.overlay.getBoundingClientRect();
-    const row = Math.floor((event.clientY - box.top - TOP + GAP / 2) / (this.grid.high + GAP));
-    const head = Math.floor((event.clientX - box.left - LEFT + GAP / 2) / (this.grid.wide + GAP));
+    const { x, y } = toElement(this.overlay, event);
+    const row = Math.floor((y - TOP + GAP / 2) / (this.grid.high + GAP));
+    const head = Math.floor((x - LEFT + GAP / 2) / (this.grid.wide + GAP));
     const read = this.grid.rows[row];
     return read && head >= 0 && head < read.heads.length ? { row, head, read } : null;
   }
@@ -193,7 +193,7 @@ class Heads implements OpenView {
     this.overlay.style.cursor = found ? "pointer" : "default";
     if (!found || !this.shown) return hideTip();
     const { row, head, read } = found;
-    const name = headName(read.heads, head);
+    const name = headName(read, head);
     const more = [`Layer ${read.layer}${name ? `, ${name}` : ""}`];
     for (const [summary, numbers] of Object.entries(read.summaries)) {
       const number = numbers[head];

@@ -11,6 +11,9 @@ import { chips, heatLegend, largestBars } from "./lists.js";
 import { availableSize, addRovingFocus, slider, toggle } from "./controls.js";
 import { labelColors, drawBoxes, drawHeat, drawPicture, fitInto, outline, loadImage, toArea, type Area } from "./picture.js";
 
+/** Width from which the plain picture is shown beside the weights. */
+const LEAST_FOR_TWO = 420;
+
 type Image = Extract<Picture, { kind: "image" }>;
 
 export const image: View = {
@@ -25,7 +28,8 @@ class ImageView implements OpenView, Painter {
   private readonly frame: PictureFrame;
   private image: HTMLImageElement | null = null;
   private area: Area = { left: 0, top: 0, width: 0, height: 0 };
-  private opacity = 0.85;
+  private opacity = 0.75;
+  private isPlainShown = true;
   private isSmooth = false;
 
   constructor(host: HTMLElement, pane: Pane) {
@@ -72,7 +76,12 @@ class ImageView implements OpenView, Painter {
       smooth.setAttribute("aria-pressed", String(this.isSmooth));
       controls.push(smooth);
     }
-    controls.push(make("span", { class: "legend-place" }));
+    const plain = toggle("plain picture", "Show the picture itself beside the weights", (isOn) => {
+      this.isPlainShown = isOn;
+      this.frame.redraw();
+    });
+    plain.setAttribute("aria-pressed", String(this.isPlainShown));
+    controls.push(plain, make("span", { class: "legend-place" }));
     return controls;
   }
 
@@ -101,7 +110,19 @@ class ImageView implements OpenView, Painter {
   draw(selection: Selection): void {
     const { width, height } = availableSize(this.frame.stage, this.picture.height / this.picture.width);
     const drawing = prepareCanvas(this.frame.canvas, width, height);
-    this.area = fitInto(this.picture, { left: 2, top: 2, width: width - 4, height: height - 4 });
+    const room = { left: 2, top: 2, width: width - 4, height: height - 4 };
+    this.area = fitInto(this.picture, room);
+    if (this.isPlainShown && this.image && width >= LEAST_FOR_TWO) {
+      // Side by side, or one above the other: whichever makes the pictures larger.
+      const halves = { beside: { ...room, width: room.width / 2 - 6 }, above: { ...room, height: room.height / 2 - 6 } };
+      const [beside, above] = [fitInto(this.picture, halves.beside), fitInto(this.picture, halves.above)];
+      const isBeside = beside.width >= above.width;
+      const plain = isBeside ? beside : above;
+      drawPicture(drawing, this.image, plain, 0);
+      this.area = isBeside
+        ? { ...plain, left: plain.left + halves.beside.width + 12 }
+        : { ...plain, top: plain.top + halves.above.height + 12 };
+    }
     const numbers = selection.numbers();
     const most = selection.colorMax(numbers);
     const { opacity, isSmooth } = this;
@@ -109,7 +130,7 @@ class ImageView implements OpenView, Painter {
     drawHeat(drawing, selection.axis(selection.heatSide).places, this.area, { numbers, most, opacity, isSmooth });
     drawBoxes(drawing, this.picture.boxes, this.area, selection.hasDetections ? selection.entry : null);
     this.drawOutlines(drawing, selection);
-    this.frame.tools.querySelector(".legend-place")?.replaceChildren(heatLegend(...colorRange(selection, most)));
+    this.frame.tools.querySelector(".legend-place")?.replaceChildren(heatLegend(...colorRange(selection, most), selection.uniform / most));
     const caption = selection.caption();
     this.frame.describe(caption, `image with ${caption}; largest weight ${formatShort(most)}`, this.placeDetails(selection, most));
   }

@@ -1,5 +1,6 @@
 /** Queries and keys as words, connected by lines; stronger lines are larger weights. */
 
+import { DrawnPath } from "../svg.js";
 import { isDark, scaleOf, type Scale } from "../color.js";
 import { font, make, cssVariable } from "../dom.js";
 import { headName, plural, formatShort, axisLabel } from "../format.js";
@@ -44,7 +45,7 @@ class Links implements OpenView {
   private layoutKey = "";
   /** Key of the cached faint lines. */
   private linesKey = "";
-  private faintLines: { path: Path2D; share: number }[] = [];
+  private faintLines: { path: DrawnPath; share: number }[] = [];
 
   constructor(
     private readonly host: HTMLElement,
@@ -123,7 +124,7 @@ class Links implements OpenView {
     this.canvas.canvas.setAttribute(
       "aria-label",
       `Lines from ${this.buttons.query.length} queries to ${this.buttons.key.length} keys, ` +
-        `${headName(shown.read.heads, shown.head)}; hover over a word to see its weights`,
+        `${headName(shown.read, shown.head)}; hover over a word to see its weights`,
     );
   }
 
@@ -137,12 +138,12 @@ class Links implements OpenView {
     rows.forEach((row, query) => all.set(row, query * table.keys));
     const least = threshold(all, FAINT_LINES, FAINT_SHARE);
     const { most } = this.scale!;
-    const paths = new Map<number, Path2D>();
+    const paths = new Map<number, DrawnPath>();
     rows.forEach((row, query) => {
       row.forEach((number, key) => {
         if (!(Math.abs(number) >= least)) return;
         const step = Math.sign(number) * Math.max(1, Math.round(Math.min(1, Math.abs(number) / most) * 8));
-        if (!paths.has(step)) paths.set(step, new Path2D());
+        if (!paths.has(step)) paths.set(step, new DrawnPath());
         addCurve(paths.get(step)!, this.layout!, query, key);
       });
     });
@@ -208,7 +209,7 @@ class Links implements OpenView {
     numbers.forEach((number, i) => {
       const share = Math.max(-1, Math.min(1, number / scale.most));
       if (Math.abs(share) < 0.004) return;
-      const path = new Path2D();
+      const path = new DrawnPath();
       addCurve(path, this.layout!, active.side === "query" ? active.entry : i, active.side === "query" ? i : active.entry);
       drawing.globalAlpha = 0.25 + 0.7 * Math.sqrt(Math.abs(share));
       drawing.strokeStyle = lineColor(scale, share);
@@ -328,7 +329,7 @@ function lineColor(scale: Scale, share: number): string {
   return scale.css(scale.most * Math.sign(share) * ((isDark() ? 0.7 : 0.55) + 0.25 * Math.abs(share)));
 }
 
-function addCurve(path: Path2D, places: LinkLayout, query: number, key: number): void {
+function addCurve(path: DrawnPath, places: LinkLayout, query: number, key: number): void {
   const [from, to] = lineEnds(places, query, key);
   const [a, b] = [from!, to!];
   path.moveTo(a.x, a.y);

@@ -70,9 +70,16 @@ export function largestBars(
   return make("p", { class: "note" }, "nothing");
 }
 
-/** Create the legend of colors over a picture. */
-export function heatLegend(from: string, to: string): HTMLElement {
+/** Create the legend of colors over a picture; `uniform`: fraction of the scale that is marked as the uniform weight. */
+export function heatLegend(from: string, to: string, uniform = NaN): HTMLElement {
   const isSigned = from !== "0";
-  return make("span", { class: "heat-legend", "aria-label": `colors from ${from} to ${to}` },
-    from, make("span", { class: isSigned ? "heat-scale is-signed" : "heat-scale" }), to);
+  const scale = make("span", { class: isSigned ? "heat-scale is-signed" : "heat-scale" });
+  const legend = make("span", { class: "heat-legend", "aria-label": `colors from ${from} to ${to}` }, from, scale, to);
+  if (uniform <= 1) {
+    const mark = make("i", { class: "uniform-mark" });
+    mark.style.left = `${uniform * 100}%`;
+    scale.append(mark);
+    scale.title = "The mark is the uniform weight: 1 / number of keys";
+  }
+  return legend;
 }

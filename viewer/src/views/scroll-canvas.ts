@@ -1,6 +1,6 @@
 /** Canvas of the size of the viewport, over scrolled content that may be larger. */
 
-import { prepareCanvas, make } from "../dom.js";
+import { prepareCanvas, make, toClient, toElement } from "../dom.js";
 import { oncePerFrame } from "./controls.js";
 
 export interface Rect {
@@ -70,14 +70,12 @@ export class ScrollCanvas {
 
   /** Convert to coordinates of the content. */
   toContent(event: { clientX: number; clientY: number }): { x: number; y: number } {
-    const { left, top } = this.content.getBoundingClientRect();
-    return { x: event.clientX - left, y: event.clientY - top };
+    return toElement(this.content, event);
   }
 
   /** Convert to client coordinates. */
   toClient(x: number, y: number): { x: number; y: number } {
-    const { left, top } = this.content.getBoundingClientRect();
-    return { x: left + x, y: top + y };
+    return toClient(this.content, x, y);
   }
 
   /** Scroll until a rectangle is visible. */

@@ -45,7 +45,9 @@ export class Selection {
   /** Selected entry: under the pointer, pinned, or the only one; null: the mean over all entries. */
   get entry(): number | null {
     const axis = this.axis(this.side);
-    const entry = this.hovered ?? this.shown[this.side] ?? onlyEntry(axis, this.axes.isSameAxis) ?? this.mostVariableKey();
+    const first = this.shown.read.measure === "contribution" && this.side === "query" ? 0 : null; // all parts
+    const only = onlyEntry(axis, this.axes.isSameAxis);
+    const entry = this.hovered ?? this.shown[this.side] ?? first ?? only ?? this.mostVariableKey();
     return entry !== null && entry < axis.labels.length ? entry : null;
   }
 
@@ -81,9 +83,16 @@ export class Selection {
     return side === "query" ? this.table.row(this.shown.head, entry) : this.table.column(this.shown.head, entry);
   }
 
-  /** Number with the full color. */
-  colorMax(numbers: Float32Array): number {
+  /** Number with the full color: the largest of those with a place on the picture. */
+  colorMax(all: Float32Array): number {
+    const { places } = this.axis(this.heatSide);
+    const numbers = places.length ? all.filter((_, entry) => places[entry]) : all;
     return this.shown.scale === "one" && this.shown.read.measure === "weight" ? 1 : maxMagnitude(numbers) || 1;
+  }
+
+  /** Weight of each key if a query attended to all keys alike; NaN for other measures. */
+  get uniform(): number {
+    return this.shown.read.measure === "weight" ? 1 / this.axis("key").labels.length : NaN;
   }
 
   /** Pin an entry; unpin it if it is pinned. */
@@ -105,12 +114,13 @@ export class Selection {
   caption(): string {
     const { entry } = this;
     const axis = this.axis(this.side);
-    const head = headName(this.shown.read.heads, this.shown.head);
+    const head = headName(this.shown.read, this.shown.head);
     const isQuery = this.side === "query";
     const all = counted(axis.labels.length, axis.kind);
     const mean = isQuery ? `weights of queries, mean over ${all}` : `weights on keys, mean over ${all}`;
     const name = entry === null ? "" : this.entryName(entry);
-    const single = isQuery ? `weights of query ${name}` : `weights on key ${name}`;
+    const isContribution = this.shown.read.measure === "contribution";
+    const single = isContribution ? `contributions: ${name}` : isQuery ? `weights of query ${name}` : `weights on key ${name}`;
     return [entry === null ? mean : single, head].filter(Boolean).join(" \u00b7 ");
   }
 
@@ -180,8 +190,8 @@ export function entryLabel(axis: Axis, entry: number): string {
   return /\p{L}/u.test(label) ? text : `${axis.kind} ${text}`;
 }
 
-/** Colors over gray pictures: blue for positive numbers, orange for negative ones. */
-const [POSITIVE, NEGATIVE] = ["22, 112, 255", "240, 120, 10"];
+/** Colors over gray pictures, which few pictures have: magenta for positive numbers, green for negative ones. */
+const [POSITIVE, NEGATIVE] = ["230, 0, 126", "0, 158, 60"];
 
 /** Color of a number over a picture; `opacity`: that of the largest number. */
 export function overlayColor(number: number, most: number, strength: number): string {

@@ -15,7 +15,9 @@ import { ticks } from "./label-placement.js";
 
 type Sound = Extract<Picture, { kind: "sound" }>;
 
-const [LEFT, RIGHT, TOP] = [48, 12, 20];
+const [LEFT, RIGHT, TOP] = [58, 12, 20];
+/** Marks of the frequency axis, in hertz. */
+const FREQUENCIES = [0, 125, 250, 500, 1000, 2000, 4000, 8000, 16000];
 const [CURVE, LANE, AXIS] = [96, 24, 34];
 
 export const sound: View = {
@@ -98,6 +100,7 @@ class SoundView implements OpenView, Painter {
     const most = selection.colorMax(numbers);
     drawPicture(drawing, this.image, rows.sound, 0);
     this.drawSeconds(drawing, rows.curve, rows.sound);
+    this.drawFrequencies(drawing, rows.sound);
     this.drawCurve(drawing, rows.curve, { numbers, most, places: selection.axis(selection.heatSide).places });
     this.drawEvents(drawing, selection, rows);
     this.drawTimeMarkers(drawing, selection, rows);
@@ -125,6 +128,25 @@ class SoundView implements OpenView, Painter {
       drawing.stroke();
       const unit = i === marks.length - 1 ? " s" : "";
       drawing.fillText(`${seconds}${unit}`, Math.min(x, this.width - 14), bottom + 8);
+    }
+  }
+
+  /** Draw the frequency axis: bands are evenly spaced on the mel scale, 2595 log10(1 + f / 700). */
+  private drawFrequencies(drawing: CanvasRenderingContext2D, area: Area): void {
+    const { hertz } = this.sound;
+    if (!hertz) return;
+    const mel = (frequency: number) => Math.log10(1 + frequency / 700);
+    drawing.textAlign = "right";
+    drawing.textBaseline = "middle";
+    drawing.fillStyle = cssVariable("--pale");
+    let last = Infinity;
+    for (const frequency of FREQUENCIES.filter((each) => each <= hertz)) {
+      const y = area.top + area.height * (1 - mel(frequency) / mel(hertz));
+      if (last - y < 14) continue;
+      last = y;
+      const text = frequency >= 1000 ? `${frequency / 1000} kHz` : `${frequency} Hz`;
+      drawing.fillText(text, area.left - 8, y);
+      drawing.fillRect(area.left - 5, Math.round(y), 5, 1);
     }
   }
 

@@ -66,7 +66,7 @@ class Steps implements OpenView {
     private readonly host: HTMLElement,
     private readonly pane: Pane,
   ) {
-    const tools = make("div", { class: "tools" }, this.previousButton, this.playButton, this.nextButton, this.count);
+    const tools = make("div", { class: "tools" }, this.previousButton, this.playButton, this.nextButton, this.count, doubtLegend());
     const body = make("div", { class: "steps-body" }, this.prediction, this.source);
     host.append(make("div", { class: "steps" }, tools, this.output, body));
     addEntryHandlers(this.output, { hover: (step, at) => this.hoverStep(step, at), select: (step) => this.goTo(step) });
@@ -129,7 +129,7 @@ class Steps implements OpenView {
       number: probability,
       length: probability,
       isMarked: isOutput,
-      text: formatExact(probability, 9),
+      text: formatShort(probability),
     }));
     const title = make("h3", {}, "prediction: ", make("b", { class: "token" }, readable(step.token)));
     const parts: HTMLElement[] = [title, bars(rows, "probabilities of the candidates")];
@@ -164,7 +164,7 @@ class Steps implements OpenView {
     const { read, table, shown } = this;
     if (!read || !table || !shown) return;
     const head = headOf(shown, read);
-    const name = [`${read.kind}, layer ${read.layer}`, headName(read.heads, head)].filter(Boolean).join(", ");
+    const name = [`${read.kind}, layer ${read.layer}`, headName(read, head)].filter(Boolean).join(", ");
     this.heading.replaceChildren("attention at this step: ", make("span", { class: "pale" }, name));
     if (this.step >= table.queries) return;
     const row = table.row(head, this.step);
@@ -276,6 +276,11 @@ class Steps implements OpenView {
   }
 }
 
+/** Legend of the colors behind output tokens. */
+function doubtLegend(): HTMLElement {
+  return make("span", { class: "doubt-legend" }, "probability of the token: 1", make("i"), "0");
+}
+
 function headOf(shown: Shown, read: Read): number {
   return read.heads.length === 1 ? 0 : Math.min(shown.head, read.heads.length - 1);
 }
@@ -298,7 +303,7 @@ function beams(step: Step): HTMLElement {
   for (const { text, score, is_prefix: isPrefix } of step.beams) {
     const mark = make("span", { class: "beam-mark", title: isPrefix ? "continued by the output" : "" }, isPrefix ? "\u2713" : "");
     if (isPrefix) mark.setAttribute("aria-label", "continued by the output");
-    const scoreElement = make("span", { class: "bar-number" }, formatExact(score, 9));
+    const scoreElement = make("span", { class: "bar-number", title: formatExact(score, 9) }, formatShort(score));
     const words = make("span", { class: "beam-text", title: text }, readable(lastCharacters(text), Infinity, " "));
     list.append(make("li", { class: isPrefix ? "is-marked" : "" }, mark, words, scoreElement));
   }

@@ -78,7 +78,7 @@ class Summary implements OpenView {
       const cells = read.heads.map((_, head) => {
         const number = numbers[row]![head];
         if (number === null || number === undefined) return make("td", { class: "none" }, "\u2013");
-        const words = `layer ${read.layer} ${headName(read.heads, head)}: ${name} ${formatExact(number, 9)}`;
+        const words = `layer ${read.layer} ${headName(read, head)}: ${name} ${formatExact(number, 9)}`;
         const cell = make("button", { type: "button", "data-row": row, "data-column": head, title: words }, rounded(number));
         cell.style.background = scale.css(number);
         cell.style.color = scale.ink(number);

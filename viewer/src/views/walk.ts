@@ -1,7 +1,7 @@
 /** A read step by step: items, queries, keys and values, scores, weights and outputs of one head, number by number. */
 
 import { scaleTo, isDark } from "../color.js";
-import { cssVariable, font, make, prepareCanvas } from "../dom.js";
+import { cssVariable, font, make, prepareCanvas, toClient } from "../dom.js";
 import { axisLabel, formatExact, formatShort } from "../format.js";
 import { loadWalk, reduceCells, type Matrix, type WalkNumbers } from "../walk.js";
 import type { OpenView, Pane, Shown, View } from "../view.js";
@@ -77,9 +77,8 @@ class Walk implements OpenView {
     const name = query !== null && key !== null ? "A" : query !== null ? "Q" : "K";
     const found = this.canvases.get(name);
     if (!found || (query === null && key === null)) return null;
-    const { left, top } = found.canvas.getBoundingClientRect();
     const [row, column] = name === "A" ? [query!, key!] : [query ?? key!, 0];
-    return { x: left + (column + 0.5) * found.cell[0], y: top + (row + 0.5) * found.cell[1] };
+    return toClient(found.canvas, (column + 0.5) * found.cell[0], (row + 0.5) * found.cell[1]);
   }
 
   close(): void {

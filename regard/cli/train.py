@@ -134,4 +134,4 @@ def _help_without_recipe() -> str:
 
 def _help(chosen: Entry, config: Any) -> str:
     usage = USAGE.replace("RECIPE", chosen.name)
-    return page(usage, ABOUT, [*collect_groups(TrainOptions()), *collect_groups(config)])
+    return page(usage, ABOUT, [*collect_groups(TrainOptions()), *chosen.hide_unused(collect_groups(config))])

@@ -114,6 +114,7 @@ def train_run(
     if threads is not None:
         torch.set_num_threads(threads)
     folder = Path(folder)
+    get_entry(run.recipe).check(run.config)
     with cache_named_pipes(), join_process_group(run.config.train.device) as world, ExitStack() as stack:
         notify = notify if world.is_main else _discard
         resolve = partial(resolve_precision, run.config.train.precision, world.device)

@@ -6,7 +6,7 @@ from typing import Annotated
 from regard.data.config import BoxesConfig, OnBad
 from regard.models.config import DetectorConfig
 from regard.recipes.base.config import DetectionOptions, OtherData
-from regard.recipes.base.entry import Entry
+from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
 from regard.training.config import TrainConfig
@@ -77,5 +77,6 @@ ENTRY = Entry(
     options=DetectionOptions,
     evaluation=BoxesEvaluation,
     input="image",
+    unused=BATCHES_BY_COUNT | NO_SMOOTHING,
     recipe="regard.recipes.boxes.recipe:BoxesRecipe",
 )

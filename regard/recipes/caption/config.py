@@ -8,7 +8,7 @@ from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig, max_length_of
 from regard.recipes.base.config import OtherData, PairsPrediction
-from regard.recipes.base.entry import Entry
+from regard.recipes.base.entry import BATCHES_BY_COUNT, Entry
 from regard.recipes.metrics.config import BleuConfig
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Range
@@ -126,5 +126,6 @@ ENTRY = Entry(
     options=PairsPrediction,
     evaluation=CaptionEvaluation,
     input="image",
+    unused=BATCHES_BY_COUNT,
     recipe="regard.recipes.caption.recipe:CaptionRecipe",
 )

@@ -8,7 +8,7 @@ from regard.layers.positions.config import NoPositionsConfig
 from regard.models.config import DetectorConfig
 from regard.models.cores.config import TransformerConfig
 from regard.recipes.base.config import OtherData
-from regard.recipes.base.entry import Entry
+from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
 from regard.training.config import TrainConfig
@@ -98,5 +98,6 @@ ENTRY = Entry(
     options=EventsPrediction,
     evaluation=EventsEvaluation,
     input="sound",
+    unused=BATCHES_BY_COUNT | NO_SMOOTHING,
     recipe="regard.recipes.events.recipe:EventsRecipe",
 )

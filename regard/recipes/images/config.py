@@ -8,7 +8,7 @@ from regard.layers.positions.config import NoPositionsConfig
 from regard.models.config import ClassifierConfig
 from regard.models.cores.config import TransformerConfig
 from regard.recipes.base.config import ImagesEvaluation, RankedPrediction
-from regard.recipes.base.entry import Entry
+from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_DECODER, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Range
 from regard.training.config import TrainConfig
@@ -57,5 +57,6 @@ ENTRY = Entry(
     options=RankedPrediction,
     evaluation=ImagesEvaluation,
     input="image",
+    unused=NO_DECODER | BATCHES_BY_COUNT,
     recipe="regard.recipes.images.recipe:ImagesRecipe",
 )

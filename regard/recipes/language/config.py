@@ -8,7 +8,7 @@ from regard.errors import UserError
 from regard.models.config import LanguageModelConfig
 from regard.models.cores.config import max_length_of, slide_refusal
 from regard.recipes.base.config import OtherData
-from regard.recipes.base.entry import Entry
+from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Length
 from regard.training.config import TrainConfig
@@ -94,5 +94,6 @@ ENTRY = Entry(
     config=LanguageRunConfig,
     options=LanguagePrediction,
     evaluation=LanguageEvaluation,
+    unused=BATCHES_BY_COUNT | NO_SMOOTHING | {"model.core.attention": "there is no source to attend to"},
     recipe="regard.recipes.language.recipe:LanguageRecipe",
 )

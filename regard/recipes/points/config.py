@@ -6,7 +6,7 @@ from typing import Annotated
 from regard.data.config import OnBad, PointsConfig
 from regard.models.config import DetectorConfig
 from regard.recipes.base.config import DetectionOptions, OtherData
-from regard.recipes.base.entry import Entry
+from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
 from regard.training.config import TrainConfig
@@ -81,5 +81,6 @@ ENTRY = Entry(
     options=DetectionOptions,
     evaluation=PointsEvaluation,
     input="points",
+    unused=BATCHES_BY_COUNT | NO_SMOOTHING,
     recipe="regard.recipes.points.recipe:PointsRecipe",
 )

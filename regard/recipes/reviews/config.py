@@ -7,7 +7,7 @@ from regard.data.config import LabeledConfig, OnBad, TokenizerConfig
 from regard.models.config import TextClassifierConfig
 from regard.models.cores.config import RecurrentConfig
 from regard.recipes.base.config import OtherData, RankedPrediction
-from regard.recipes.base.entry import Entry
+from regard.recipes.base.entry import NO_DECODER, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Count, FractionBelowOne
 from regard.training.config import TrainConfig
@@ -93,5 +93,6 @@ ENTRY = Entry(
     config=ReviewsRunConfig,
     options=RankedPrediction,
     evaluation=ReviewsEvaluation,
+    unused=NO_DECODER,
     recipe="regard.recipes.reviews.recipe:ReviewsRecipe",
 )

@@ -7,7 +7,7 @@ from regard.data.config import OnBad, TaggedConfig, TokenizerConfig
 from regard.models.config import TaggerConfig
 from regard.models.cores.config import TransformerConfig, max_length_of
 from regard.recipes.base.config import OtherData
-from regard.recipes.base.entry import Entry
+from regard.recipes.base.entry import NO_DECODER, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import FractionBelowOne
 from regard.training.config import TrainConfig
@@ -82,5 +82,6 @@ ENTRY = Entry(
     summary="token tagging (NER), from columns or JSONL; synthetic sentences with dates if not given",
     config=TagsRunConfig,
     evaluation=TagsEvaluation,
+    unused=NO_DECODER,
     recipe="regard.recipes.tags.recipe:TagsRecipe",
 )

@@ -8,7 +8,7 @@ from regard.layers.positions.config import NoPositionsConfig
 from regard.models.config import ForecasterConfig
 from regard.models.cores.config import TransformerConfig
 from regard.recipes.base.config import OtherData
-from regard.recipes.base.entry import Entry
+from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_DECODER, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch
 from regard.training.config import TrainConfig
@@ -78,5 +78,6 @@ ENTRY = Entry(
     config=TracksRunConfig,
     evaluation=TracksEvaluation,
     input="tracks",
+    unused=NO_DECODER | BATCHES_BY_COUNT | NO_SMOOTHING,
     recipe="regard.recipes.tracks.recipe:TracksRecipe",
 )

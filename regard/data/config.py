@@ -225,14 +225,14 @@ class VectorsConfig:
     """Fraction of the training vectors that is used for validation if `val` is not given: a random sample."""
 
     curve: Literal["ellipse", "spiral"] = "ellipse"
-    """Made-up points if `train` is not given, with z from 0 to 2 pi. ellipse: (2 cos z, 1.5 sin z); spiral:
+    """Synthetic points if `train` is not given, with z from 0 to 2 pi. ellipse: (2 cos z, 1.5 sin z); spiral:
     z / pi (cos z, sin z)."""
 
     samples: Annotated[int, Range(10, 10_000_000)] = 1000
-    """Number of made-up training points."""
+    """Number of synthetic training points."""
 
     deviation: Annotated[float, Range(0, 100)] = 0.05
-    """Standard deviation of the noise on made-up points."""
+    """Standard deviation of the noise on synthetic points."""
 
     header: Header = "auto"
     """Header row of columns of numbers. auto: the first row, if it has no number."""

@@ -94,7 +94,7 @@ def make_curve(config: VectorsConfig, split: str) -> VectorDataset:
     points = np.stack((np.cos(z), np.sin(z)), 1)
     points *= (2.0, 1.5) if config.curve == "ellipse" else z[:, None] / np.pi
     points += config.deviation * draw.normal(size=points.shape)
-    return VectorDataset(points.astype(np.float32), f"a made-up {config.curve}")
+    return VectorDataset(points.astype(np.float32), f"a synthetic {config.curve}")
 
 
 def _rows_of_array(array: NDArray[Any], path: Path, size: int | None, bad: BadRows) -> NDArray[np.float32]:

@@ -75,7 +75,7 @@ class ReadVectors:
     """Vectors of one read for one sample. Numbers that no call computed are NaN (of scores: -inf)."""
 
     items: Float[Tensor, "query dim"] | None = None
-    """X', the items that ask; None if they are unknown: the read has no projections."""
+    """X', the items of the queries; None if they are unknown: the read has no projections."""
     source: Float[Tensor, "key source_dim"] | None = None
     """X, the items that are asked; None if they are unknown."""
     queries: Float[Tensor, "head query head_dim"]

@@ -31,7 +31,7 @@ class ModelConfig(EmbeddingConfig):
     """Tied embeddings: all (source, target and output; needs a joint vocabulary), target (target and output),
     none."""
     dropout: FractionBelowOne = 0.1
-    """Share of activations set to zero in training: embeddings, and inside the core."""
+    """Dropout probability in training: embeddings, and inside the core."""
 
 
 @settings
@@ -49,7 +49,7 @@ class ClassifierConfig:
     pool_query: ChoiceConfig = field(default_factory=ChoiceConfig)
     """Choice of the learned query of attention pooling: how it weights the encoder's states."""
     dropout: FractionBelowOne = 0.1
-    """Share of activations set to zero in training: embeddings, inside the core, before the output layer."""
+    """Dropout probability in training: embeddings, inside the core, before the output layer."""
     regression_loss: Literal["squared", "absolute"] = "squared"
     """Loss of numbers: squared errors, or absolute errors, which are more robust to outliers."""
 
@@ -86,7 +86,7 @@ class LanguageModelConfig(EmbeddingConfig):
     )
     """transformer (GPT), recurrent or self-attentive; only the decoder is used."""
     dropout: FractionBelowOne = 0.0
-    """Share of activations set to zero in training: embeddings, and inside the core."""
+    """Dropout probability in training: embeddings, and inside the core."""
 
     def __post_init__(self) -> None:
         check_reads(self.core, encodes=False, decodes=True)
@@ -99,7 +99,7 @@ class EncoderConfig:
     core: CoreConfig = field(default_factory=TransformerConfig)
     """transformer, recurrent or self-attentive; only the encoder is used."""
     dropout: FractionBelowOne = 0.1
-    """Share of activations set to zero in training: inside the core, before the output."""
+    """Dropout probability in training: inside the core, before the output."""
 
     def __post_init__(self) -> None:
         check_reads(self.core, encodes=True, decodes=False)
@@ -147,4 +147,4 @@ class DetectorConfig:
     num_queries: Annotated[int, Range(1, 1_000)] = 50
     """Number of queries: the maximum number of elements detected in one source."""
     dropout: FractionBelowOne = 0.1
-    """Share of activations set to zero in training: embeddings, and inside the core."""
+    """Dropout probability in training: embeddings, and inside the core."""

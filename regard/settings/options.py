@@ -63,7 +63,7 @@ def parse(argv: Sequence[str], own: Own, config: Config, *, max_positionals: int
     own_settings, settings = settings_by_path(own), settings_by_path(config)
     positionals, options = _split(argv, own_settings | settings, config)
     if len(positionals) > max_positionals:
-        raise UserError(f"{positionals[max_positionals]!r} is one argument too many; expected {expected}")
+        raise UserError(f"{positionals[max_positionals]!r} is an unexpected argument; expected {expected}")
     own_changes, changes = _nest(options, own_settings), _nest(options, settings)
     own = apply_changes(own, own_changes, called=option_name)
     return Parsed(positionals, own, apply_changes(config, changes, called=option_name))

@@ -175,7 +175,7 @@ BAD = {
     "bench {run} --input nowhere.txt": "nowhere.txt: no such file",
     "bench {run} --engine torhc": "engine must be one of auto, torch, compiled, ctranslate2, got 'torhc'",
     "bench {run} --out where.jpg": "must end in one of .png, .svg, .pdf",
-    "bench {run} text": "'text' is one argument too many",
+    "bench {run} text": "'text' is an unexpected argument",
 }
 
 

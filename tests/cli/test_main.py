@@ -47,7 +47,7 @@ BAD = {
     "train": "RECIPE is missing: .*the recipes are dates, translate",
     "train dats": "unknown recipe 'dats'; did you mean dates?",
     "train xyzzy": "unknown recipe 'xyzzy'; the recipes are dates, translate",
-    "train dates extra": "'extra' is one argument too many",
+    "train dates extra": "'extra' is an unexpected argument",
     "train dates --model.core.layrs 2": "did you mean --model.core.layers?",
     "train dates --model.core.norm-order psot": "--model.core.norm-order must be pre, post or none.*did you mean post?",
     "train dates --seed -1": "--seed must be from 0 to .*, got -1",
@@ -311,7 +311,7 @@ def test_damaged_capture_and_options_that_need_the_run_are_named(
     for words, message in {
         (str(bad),): "bad.safetensors is damaged or not a capture",
         ("nowhere.safetensors",): "nowhere.safetensors: no such file",
-        (str(bad), "text"): "'text' is one argument too many",
+        (str(bad), "text"): "'text' is an unexpected argument",
         (str(bad), "--gradients"): "--test, --gradients and --walk need the run",
     }.items():
         assert main(["look", *words]) == 2

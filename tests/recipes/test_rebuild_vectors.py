@@ -124,7 +124,7 @@ def test_own_data_of_another_size_and_codes_have_no_such_picture(run, tmp_path, 
         ("--data vectors --data.train {}/two.csv --data.test {}/one.csv", "expected 2 numbers"),
         (
             "--data vectors --model.output-activation sigmoid --model.cost cross-entropy",
-            "a made-up ellipse: numbers must be from 0 to 1 with --model.cost cross-entropy, got -",
+            "a synthetic ellipse: numbers must be from 0 to 1 with --model.cost cross-entropy, got -",
         ),
     ],
 )

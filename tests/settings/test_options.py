@@ -103,7 +103,7 @@ BAD = {
     "--pair 1": "--pair must be 2 values",
     "--model.dropout 2": "--model.dropout must be .* below 1",
     "--model.core.layers 0": "--model.core.layers must be from 1 to 1,000, got 0",
-    "one two": "'two' is one argument too many; expected one thing",
+    "one two": "'two' is an unexpected argument; expected one thing",
 }
 
 

@@ -22,7 +22,7 @@ export interface WalkNumbers {
   head: number;
   queries: string[];
   keys: string[];
-  /** X', the items that ask, and X, the items that are asked; null if they are unknown. */
+  /** X', the items of the queries, and X, those of the memory; null if they are unknown. */
   X: Matrix | null;
   source: Matrix | null;
   /** True if X' is X. */

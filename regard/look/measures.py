@@ -22,6 +22,7 @@ _BLOCK = 1 << 18
 MAX_SCORES = 10
 """Maximum number of scores that are explained, the best first."""
 _PARTS, _ITEMS = "parts", "items and bias"
+_DECODER_PARTS, _LOGITS = "parts of the decoder", "logits"
 
 
 def entropy(weights: Float[Tensor, "query key"]) -> float | None:
@@ -154,6 +155,39 @@ def contribution_maps(
         heads=tuple(names),
         facts={"sum": f"{quantity}: " + ", ".join(f"{n} {s:+.3f}" for n, s in zip(names, sums, strict=True))},
         load=lambda head: values[head],
+    )
+    return SampleMaps(sample=replace(sample, axes=dict(sample.axes) | axes), maps=(attention_map,))
+
+
+def decoder_contribution_map(
+    sample: Sample, parts: Sequence[str], terms: Tensor, bias: Tensor, *, tokens: Sequence[str], key: str
+) -> SampleMaps:
+    """Return the map of the contributions to the logit of each output token (regard.models.decoder_terms).
+
+    terms:  (part, step)
+    bias:   (step,), what the shifts of norms add
+    tokens: labels of the output tokens.
+    """
+    rows, last = terms.detach().cpu().double(), bias.detach().cpu().double()[None]
+    has_bias = bool(last.any())
+    whole = torch.cat((rows, last)) if has_bias else rows
+    values = torch.cat((whole.sum(0, keepdim=True), whole)).float()
+    labels = ("all parts", *parts, *(["shifts of norms"] if has_bias else []))
+    axes = {
+        _DECODER_PARTS: Axis(labels=labels, kind="part"),
+        _LOGITS: Axis(labels=tuple(tokens), kind="output token"),
+    }
+    attention_map = AttentionMap(
+        key=key,
+        name="writes",
+        kind="other",
+        layer=1,
+        measure=CONTRIBUTION,
+        queries=_DECODER_PARTS,
+        keys=_LOGITS,
+        heads=("logit of each output token",),
+        facts={"sum": "logit of the output token minus the mean logit over the vocabulary"},
+        load=lambda _: values,
     )
     return SampleMaps(sample=replace(sample, axes=dict(sample.axes) | axes), maps=(attention_map,))
 

@@ -114,7 +114,7 @@ def test_look_shows_the_attention_of_each_character(run):
     assert all(
         p <= step.alternatives[0].probability + 1e-6 for p, step in zip(probabilities, first.sample.steps, strict=True)
     )
-    for attention_map in first.maps:
+    for attention_map in first.find():
         assert attention_map.kind == ("chain" if trained.config.model.core.name == "self-attentive" else "decoder self")
         assert attention_map.weights.shape[1:] == (7, 7)
         sums = [int(attention_map.kind != "chain"), 1, 1, 1, 1, 1, 1]
@@ -134,9 +134,9 @@ def test_gradients_are_those_of_the_tokens_after_the_first(run):
             sum(math.log(step.probability) for step in sample_maps.sample.steps[:-1]), abs=1e-4
         )
         assert [gradient_map.name for gradient_map in sample_maps.find(measure=GRADIENT)] == [
-            gradient_map.name for gradient_map in plain_maps.maps
+            gradient_map.name for gradient_map in plain_maps.find()
         ]
-        for gradient_map, weights_map in zip(sample_maps.find(measure=GRADIENT), plain_maps.maps, strict=True):
+        for gradient_map, weights_map in zip(sample_maps.find(measure=GRADIENT), plain_maps.find(), strict=True):
             assert (gradient_map.queries, gradient_map.keys) == (weights_map.queries, weights_map.keys)
             assert gradient_map.weights.shape == weights_map.weights.shape
             assert gradient_map.weights.any()

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from regard.cli.main import main
 from regard.errors import UserError
@@ -173,3 +174,22 @@ def test_several_references_are_scored_together(tmp_path: Path, capsys: pytest.C
     assert "got 6 lines, but" in capsys.readouterr().err
     assert main(["evaluate", str(run), "--data.references", str(tmp_path / "more.txt")]) == 2
     assert "test must name one file" in capsys.readouterr().err
+
+
+def test_contributions_of_a_decoder_sum_to_the_logits_of_its_output(finished_run: Path, tmp_path: Path) -> None:
+    run = load(finished_run)
+    capture = run.look(["bob hal", "ada"])
+    if run.config.model.core.name != "transformer":
+        assert not capture[0].find(measure="contribution")
+        return
+    for maps in capture:
+        (found,) = maps.find(measure="contribution")
+        assert maps.keys(found).labels == tuple(step.token for step in maps.sample.steps)
+        numbers = found.head(0)
+        torch.testing.assert_close(numbers[1:].sum(0), numbers[0])
+        assert maps.queries(found).labels[:3] == ("all parts", "embedding", "layer 1: self-attention")
+        # Logits minus their mean differ from log-probabilities by one number per step.
+        for number, step in zip(numbers[0], maps.sample.steps, strict=True):
+            assert number > 0 or step.probability < 0.9
+    capture.plot(tmp_path / "why.svg", view="contributions")
+    assert "layer 1: cross-attention" in (tmp_path / "why.svg").read_text()

@@ -66,10 +66,12 @@ export function mostSimilar(sample: Sample, read: Read, now: Read | null = null)
   return best;
 }
 
-/** The initial read: contributions, then weights, before other measures; cross-attention before self-attention. */
+/** The initial read: contributions, then weights, before other measures; cross-attention before self-attention. Of
+ *  outputs token by token, weights: their alignment shows more than one number for each part of the decoder. */
 export function firstRead(sample: Sample): Read | null {
   const kinds = ["cross", "recurrent", "pooling", "chain", "encoder self", "self", "decoder self", "other"];
-  const measure = measuresOf(sample)[0];
+  const isDecoded = sample.reads.some((read) => read.measure === "contribution" && read.queries === "parts of the decoder");
+  const measure = isDecoded ? "weight" : measuresOf(sample)[0];
   const reads = sample.reads.filter((read) => read.measure === measure);
   const rank = (read: Read) => (kinds.indexOf(read.kind) + 9) % 9;
   reads.sort((one, other) => rank(one) - rank(other) || other.layer - one.layer);

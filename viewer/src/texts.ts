@@ -27,7 +27,9 @@ export function groupName(sample: Sample, read: Read): string {
 export const MEASURES: Record<Read["measure"], { name: string; about: string }> = {
   weight: {
     name: "weight",
-    about: "Attention weight of each query on each key; usually the weights of a query sum to 1 over its unmasked keys.",
+    about:
+      "Attention weight of each query on each key; usually the weights of a query sum to 1 over its unmasked keys. The " +
+      "output also depends on the values and on the other parts of the model.",
   },
   "weight x gradient": {
     name: "weight \u00d7 gradient",
@@ -38,7 +40,7 @@ export const MEASURES: Record<Read["measure"], { name: string; about: string }> 
   contribution: {
     name: "contribution",
     about:
-      "What each part of the model adds to the score at each item, at the statistics of this input's normalization: " +
+      "What each part of the model adds to the score, at the statistics of this input's normalization: " +
       "the first row, all parts, sums to the score; positive numbers are for the answer, negative ones against it.",
   },
   rollout: {
@@ -95,10 +97,10 @@ export const EXPLAINED: Record<string, Explanation> = {
   },
   contribution: {
     name: "contribution",
-    formula: "score = sum over parts p and items i of c_pi + bias, exactly",
-    means: "How much of the score comes through this part from the state of the model at this item.",
-    not: "Where the state of an item comes from: an encoder that mixes items has read the others.",
-    source: "regard.models.writers.vector",
+    formula: "score = sum over parts p and items i of c_pi + bias, exactly; of a decoder: logit of a token = sum over p of c_p",
+    means: "How much of the score comes through this part: from the state of the model at this item, or for this token.",
+    not: "Where the state of an item comes from: an encoder that mixes items has read the others, a part those before it.",
+    source: "Elhage et al. 2021",
   },
   "weight x gradient": {
     name: "weight \u00d7 gradient",

@@ -137,7 +137,8 @@ def plot_contributions(sample_maps: SampleMaps, path: Path, score: int, *, overw
     maps = sample_maps.find(measure=CONTRIBUTION)
     if not maps:
         raise UserError(
-            "view 'contributions' shows models that predict from one vector (reviews, images); this sample has none"
+            "view 'contributions' shows models that predict from one vector (reviews, images) and Transformer "
+            "decoders; this sample has none"
         )
     names = maps[0].heads
     if not 0 <= score < len(names):

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from regard.attention.masks import Padded
 from regard.data.batches import EncodedPairs, TokenBatches, pad
 from regard.data.config import OnBad
 from regard.data.text.sources import read_sources
@@ -20,15 +21,18 @@ from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, UNK
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.errors import UserError
+from regard.look.maps import SampleMaps
 from regard.look.sample import Axis, Sample
 from regard.models.build import build
 from regard.models.cores.config import max_length_of
+from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import Output, OutputsAnswer
 from regard.recipes.base.config import PairsEvaluation, PairsPrediction, defaults_of_run
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.inputs import Input
+from regard.recipes.base.likelihood import explain_tokens
 from regard.recipes.base.recipe import ConfigT, Examples, Prepared, Ranked, Recipe, join_items
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of, loss_per_token
@@ -236,11 +240,34 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def log_prob(self, model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]) -> Tensor:
         """Return log p of the output, EOS included."""
-        source = pad([[*prepared.rows[row], EOS]]).to(device_of(model))
-        end = [EOS] if answer[0].finished else []
-        target = pad([[BOS, *answer[0].tokens, *end]]).to(device_of(model))
+        source, target = self._teacher_inputs(model, prepared, row, answer)
         log_probs = cast("Tensor", model(source, target))[0].float().log_softmax(-1)
         return log_probs.gather(1, target.items[0, 1:, None]).sum()
+
+    def explain(
+        self, inference: ActiveModel, prepared: Prepared, row: int, answer: list[Hypothesis], sample: Sample
+    ) -> SampleMaps | None:
+        """Return the contributions of the parts of the decoder to the logits of the output, if it is a Transformer."""
+        if not isinstance(inference.model.core, Transformer):
+            return None
+        source, target = self._teacher_inputs(inference.model, prepared, row, answer)
+        return explain_tokens(
+            inference.model,
+            source,
+            target,
+            sample,
+            tokens=[step.token for step in sample.steps],
+            row=row,
+            notify=self.notify,
+        )
+
+    def _teacher_inputs(
+        self, model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]
+    ) -> tuple[Padded, Padded]:
+        """Return the source and the best output of a row, with EOS if it is finished, as inputs of the model."""
+        source = pad([[*prepared.rows[row], EOS]]).to(device_of(model))
+        end = [EOS] if answer[0].finished else []
+        return source, pad([[BOS, *answer[0].tokens, *end]]).to(device_of(model))
 
     def _search(
         self,

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.attention.masks import Padded
 from regard.data.batches import pad
 from regard.data.embedded.captioned_shapes import CaptionedShapes
 from regard.data.images.box_batches import resize_and_pad
@@ -34,15 +35,18 @@ from regard.data.images.files import ENDINGS
 from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, Tokenizer
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
+from regard.look.maps import SampleMaps
 from regard.look.sample import Image, Sample
 from regard.models.build import build_captioner
 from regard.models.cores.config import max_length_of
+from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import Output, OutputsAnswer
 from regard.recipes.base.config import PairsPrediction, defaults_of_run
 from regard.recipes.base.inputs import TABLES
+from regard.recipes.base.likelihood import explain_tokens
 from regard.recipes.base.pictures import patch_axis, to_color_image
 from regard.recipes.base.recipe import Examples, Prepared, Ranked, Recipe, describe_skipped, plan_by_count
 from regard.recipes.base.scoring import device_of
@@ -220,10 +224,26 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
 
     def log_prob(self, model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]) -> Tensor:
         """Return log p of the caption, EOS included."""
+        source, target = self._teacher_inputs(model, prepared, row, answer)
+        log_probs = model(source, target)[0].float().log_softmax(-1)
+        return log_probs.gather(1, target.items[0, 1:, None]).sum()
+
+    def explain(
+        self, inference: ActiveModel, prepared: Prepared, row: int, answer: list[Hypothesis], sample: Sample
+    ) -> SampleMaps | None:
+        """Return the contributions of the parts of the decoder to the logits of the caption, if it is a Transformer."""
+        if not isinstance(inference.model.core, Transformer):
+            return None
+        source, target = self._teacher_inputs(inference.model, prepared, row, answer)
+        tokens = [step.token for step in sample.steps]
+        return explain_tokens(inference.model, source, target, sample, tokens=tokens, row=row, notify=self.notify)
+
+    @staticmethod
+    def _teacher_inputs(model: Any, prepared: Prepared, row: int, answer: list[Hypothesis]) -> tuple[Tensor, Padded]:
+        """Return the image and the best caption of a row, with EOS if it is finished, as inputs of the model."""
         end = [EOS] if answer[0].finished else []
         target = pad([[BOS, *answer[0].tokens, *end]]).to(device_of(model))
-        log_probs = model(stack_images([prepared.rows[row]]).to(device_of(model)), target)[0].float().log_softmax(-1)
-        return log_probs.gather(1, target.items[0, 1:, None]).sum()
+        return stack_images([prepared.rows[row]]).to(device_of(model)), target
 
     def _search(
         self,

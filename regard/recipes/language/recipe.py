@@ -28,12 +28,15 @@ from regard.data.text.windows import WindowBatches, read_text, split_blocks, spl
 from regard.data.tokenizer import SPECIALS, UNK, Tokenizer
 from regard.decode.sample import trace_tokens
 from regard.errors import UserError
+from regard.look.maps import SampleMaps
 from regard.look.sample import Sample
 from regard.models.build import build_language_model
 from regard.models.cores.config import RecurrentConfig
+from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import ContinuationAnswer
+from regard.recipes.base.likelihood import explain_tokens
 from regard.recipes.base.recipe import Examples, Prepared, Ranked, Recipe
 from regard.recipes.base.scoring import device_of
 from regard.recipes.language.config import LanguagePrediction, LanguageRunConfig, check_sampling
@@ -222,6 +225,16 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         target = pad([[*prepared.rows[row][0], 0]]).to(device_of(model))
         log_p = model(target=target)[0, :-1].float().log_softmax(-1)
         return log_p.gather(1, target.items[0, 1:-1, None]).sum()
+
+    def explain(
+        self, inference: ActiveModel, prepared: Prepared, row: int, answer: Any, sample: Sample
+    ) -> SampleMaps | None:
+        """Return the contributions of the parts of a Transformer to the logits of the tokens after the first."""
+        if not isinstance(inference.model.core, Transformer) or answer is not None:
+            return None
+        target = pad([prepared.rows[row][0]]).to(device_of(inference.model))
+        tokens = self.token_labels(prepared.facts[row])[1:]
+        return explain_tokens(inference.model, None, target, sample, tokens=tokens, row=row, notify=self.notify)
 
     def _cut(self, text: str) -> str:
         """Return the beginning of a text that fits into the model's window."""

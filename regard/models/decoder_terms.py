@@ -1,0 +1,150 @@
+"""Contributions of the parts of a Transformer decoder to the logits of its target tokens, exactly.
+
+    h_t = x_t + sum over blocks of self-attention_t + cross-attention_t + feed-forward_t          items of the decoder
+    logit_t(y_t) - mean over v of logit_t(v) = sum over parts p of c_pt + c_t        c_pt = d_t . term_pt
+
+At the statistics of the input that it normalizes, each norm is linear: LayerNorm(x) = (x - mean(x)) gamma / s + beta
+with s = sqrt(variance + eps), and RMSNorm(x) = x gamma / s. It is applied to every term: once at the end (norm order
+pre), or after each sum (post). c_t is what the shifts beta add. d_t is the output embedding of y_t minus the mean of
+all. The contributions are exact for this input; a part depends on the parts before it.
+
+Source: elhage2021 (direct logit attribution; norms at their own statistics).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention.masks import Padded
+from regard.layers.residual import Residual
+from regard.models.cores.transformer import Transformer
+from regard.models.model import Model
+from regard.models.writers.tokens import TokenWriter
+from regard.models.writers.vector import NoTermsError
+
+_NAMES = {"add_attention": "self-attention", "add_cross": "cross-attention", "add_feedforward": "feed-forward"}
+
+
+class DecoderTerms(NamedTuple):
+    """Terms of the logit of each target token, minus the mean logit over the vocabulary."""
+
+    parts: tuple[str, ...]
+    terms: Float[Tensor, "batch part steps"]
+    bias: Float[Tensor, "batch steps"]
+    """What the shifts of the norms add."""
+
+    @property
+    def total(self) -> Float[Tensor, "batch steps"]:
+        """Return the logits, minus their mean over the vocabulary."""
+        return self.terms.sum(1) + self.bias
+
+
+def explain_decoder(model: Model, source: Any, target: Padded) -> DecoderTerms:
+    """Return the contributions to the logits of the target tokens after the first, with teacher forcing.
+
+    Raises: NoTermsError if the core is no Transformer that decodes in order, a norm is no LayerNorm or RMSNorm, or the
+            terms do not sum to the logits, as with a hook or a subclass that changes them.
+    """
+    core, writer = model.core, model.writes
+    if not (isinstance(core, Transformer) and core.in_order and len(core.decoder) and isinstance(writer, TokenWriter)):
+        raise NoTermsError(f"the core {type(core).__name__} is no Transformer that decodes tokens")
+    stream = _Stream()
+    with stream.follow(core):
+        logits = model(source, target)
+    stream.normalize(core.decoder_norm)
+    tokens, table = target.items[:, 1:], writer.output_table.weight
+    projection = writer.output_projection
+    logits = logits[:, : tokens.shape[1]]
+    direction = table[tokens] - table.mean(0)
+    if projection is not None:
+        direction = direction @ projection.weight.T
+    terms = torch.stack([(term * direction).sum(-1) for _, term in stream.terms], 1)
+    bias = (stream.bias * direction).sum(-1)
+    found = DecoderTerms(tuple(name for name, _ in stream.terms), terms, bias)
+    expected = logits.gather(-1, tokens[..., None]).squeeze(-1) - logits.mean(-1)
+    size = terms.abs().sum(1) + bias.abs() + 1
+    if not ((found.total - expected).abs() <= 1e-3 * size).all():
+        raise NoTermsError("the terms do not sum to the logits of the model")
+    return found
+
+
+class _Stream:
+    """Items of a decoder as a sum of terms, in the order in which its parts add them."""
+
+    def __init__(self) -> None:
+        self.terms: list[tuple[str, Tensor]] = []
+        self.bias: Tensor = torch.zeros(())
+        """Sum of what the shifts of norms add."""
+
+    @property
+    def items(self) -> Tensor:
+        return torch.stack([term for _, term in self.terms]).sum(0) + self.bias
+
+    @contextmanager
+    def follow(self, core: Transformer) -> Iterator[None]:
+        """Add the outputs of the decoder's parts to the terms while the model runs."""
+        handles = []
+        for layer, block in enumerate(core.decoder.children(), start=1):
+            for name, part in _NAMES.items():
+                residual = getattr(block, name, None)
+                if isinstance(residual, Residual):
+                    handles += self._hook(residual, f"layer {layer}: {part}")
+                elif residual is not None:
+                    raise NoTermsError(f"{name} of layer {layer} is a {type(residual).__name__}, and no Residual")
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _hook(self, residual: Residual, name: str) -> list[Any]:
+        outputs: list[Tensor] = []
+
+        def before(_: nn.Module, arguments: tuple[Tensor, Callable[[Tensor], Tensor]]) -> tuple[Any, ...]:
+            items, part = arguments
+            if not self.terms:
+                self.terms.append(("embedding", items))
+
+            def watched(given: Tensor) -> Tensor:
+                outputs.append(part(given))
+                return outputs[-1]
+
+            return items, watched
+
+        def after(module: nn.Module, _: Any, __: Any) -> None:
+            assert isinstance(module, Residual)
+            if module.order == "none":
+                self.terms, self.bias = [], torch.zeros(())
+            self.terms.append((name, outputs.pop()))
+            if module.order == "post":
+                self.normalize(module.norm)
+
+        return [residual.register_forward_pre_hook(before), residual.register_forward_hook(after)]
+
+    def normalize(self, norm: nn.Module) -> None:
+        """Apply a norm, at its statistics of the items, to each term."""
+        if isinstance(norm, nn.Identity):
+            return
+        items = self.items
+        if isinstance(norm, nn.LayerNorm):
+            scale = 1 / (items.var(-1, unbiased=False, keepdim=True) + norm.eps).sqrt()
+            shift = norm.bias
+        elif isinstance(norm, nn.RMSNorm):
+            eps = torch.finfo(items.dtype).eps if norm.eps is None else norm.eps
+            scale, shift = 1 / (items.square().mean(-1, keepdim=True) + eps).sqrt(), None
+        else:
+            raise NoTermsError(f"the norm {type(norm).__name__} is neither LayerNorm nor RMSNorm")
+        is_centered = isinstance(norm, nn.LayerNorm)
+
+        def scaled(term: Tensor) -> Tensor:
+            term = term - term.mean(-1, keepdim=True) if is_centered else term
+            return term * scale if norm.weight is None else term * scale * norm.weight
+
+        self.terms = [(name, scaled(term)) for name, term in self.terms]
+        self.bias = scaled(self.bias.expand_as(items))
+        if shift is not None:
+            self.bias = self.bias + shift

@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -176,7 +177,23 @@ def _replace(config: C, new: Mapping[str, Any], called: Callable[[str], str], pa
     try:
         return dataclasses.replace(config, **new) if new else config  # pyrefly: ignore[bad-specialization]
     except ValueError as error:
-        raise UserError(f"{called(path)}: {error}" if path else str(error)) from error
+        raise UserError(_name_settings(str(error), config, called, path)) from error
+
+
+def _name_settings(text: str, config: Any, called: Callable[[str], str], path: str) -> str:
+    """Return the message of a check of a dataclass with the names of its settings as the user writes them.
+
+    Names of one word are replaced only at the start, since they may be ordinary words.
+    """
+    known = settings_by_path(config)
+
+    def name(match: re.Match[str]) -> str:
+        is_name = match[0] in known and (match.start() == 0 or "_" in match[0] or "." in match[0])
+        return called(_join(path, match[0])) if is_name else match[0]
+
+    named = re.sub(r"[a-z]\w*(?:\.\w+)*", name, text)
+    begins_with_name = text.partition(" ")[0] in known
+    return named if begins_with_name or not path else f"{called(path)}: {named}"
 
 
 def _to_plain_value(value: Any) -> Any:

@@ -55,7 +55,7 @@ BAD = {
     "train dates --config nowhere.yaml": "nowhere.yaml: no such file",
     "train dates --train.steps 0": "--train.steps must be from 1 to 1,000,000,000, got 0",
     "train dates --model.tie all": "model.tie must be target or none",
-    "train dates --source-tokenizer.joint": "source_tokenizer.joint must be false",
+    "train dates --source-tokenizer.joint": "source-tokenizer.joint must be false",
     "predict": "RUN is missing",
     "predict nowhere text": "nowhere does not exist",
     "evaluate tests": "tests is not a run folder: it has no run.json",

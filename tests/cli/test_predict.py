@@ -109,7 +109,10 @@ def test_outputs_have_the_scores_of_the_search(run: Path, capsys) -> None:
 
 def test_more_outputs_than_beams_are_refused_and_the_beam_stays(run: Path, capsys) -> None:
     assert main(["predict", str(run), "stop", "--decode.n-best", "8"]) == 2
-    assert "n_best must be at most beam (2), got 8; a wider beam may change the best output" in capsys.readouterr().err
+    assert (
+        "--decode.n-best must be at most beam (2), got 8; a wider beam may change the best output"
+        in capsys.readouterr().err
+    )
     trained = load(run)
     with pytest.raises(ValueError, match="n_best must be at most beam"):
         trained.predict(["stop"], n_best=8)

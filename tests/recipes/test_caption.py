@@ -183,8 +183,8 @@ def test_bad_settings_and_data_are_named_before_any_work(tmp_path, capsys):
         (f"--data.train {tmp_path}/bad.tsv --data.on-bad skip", "bad.tsv: contains no image with a caption"),
         (f"--data.train {tmp_path}/none.tsv", "none.tsv"),
         ("--model.tie all", "model.tie must be target or none: there are no source texts"),
-        ("--patch 5", "patch must divide data.width and data.height, 48 x 48, got 5"),
-        ("--patch 8 --downsampling-layers 2", "downsampling_layers must not be given with patch"),
+        ("--patch 5", "--patch must divide --data.width and --data.height, 48 x 48, got 5"),
+        ("--patch 8 --downsampling-layers 2", "--downsampling-layers must not be given with patch"),
         (
             "--model.core.positions learned --model.core.positions.max-length 20",
             "model.core.positions.max_length must be at least 36, the positions of an image, got 20",

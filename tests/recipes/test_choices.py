@@ -42,8 +42,8 @@ def test_run_with_sampled_keys_resumes_bit_for_bit(run, tmp_path):
 
 def test_recorded_weights_are_zero_and_one(run):
     (sample,) = load(run).look(SOURCES[:1])
-    assert {attention_map.kind for attention_map in sample.maps} == {"encoder self", "decoder self", "cross"}
-    for attention_map in sample.maps:
+    assert {attention_map.kind for attention_map in sample.find()} == {"encoder self", "decoder self", "cross"}
+    for attention_map in sample.find():
         assert set(attention_map.weights.flatten().tolist()) == {0.0, 1.0}
         assert torch.equal(attention_map.weights.sum(-1), torch.ones(attention_map.weights.shape[:2]))
 

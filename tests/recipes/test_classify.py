@@ -228,7 +228,7 @@ def test_the_class_token_is_an_item_before_the_patches(pictures, tmp_path):
 
 def test_naive_bayes_needs_items_of_words(capsys):
     assert main(["train", "reviews", "--naive-bayes", "words", "--model.pool", "first"]) == 2
-    assert "naive_bayes must be none with model.pool=first" in capsys.readouterr().err
+    assert "--naive-bayes must be none with --model.pool=first" in capsys.readouterr().err
 
 
 def test_pixels_of_another_shape_are_refused(pictures):

@@ -92,7 +92,7 @@ def test_other_text_is_scored(run, tmp_path, capsys):
 def test_context_longer_than_learned_positions_is_refused(tmp_path, capsys):
     command = f"train language --run {tmp_path / 'run'} --context 99 --model.core.positions.max-length 98"
     assert main(command.split()) == 2
-    assert "positions.max_length must be at least context=99, got 98" in capsys.readouterr().err
+    assert "--model.core.positions.max-length must be at least context=99, got 98" in capsys.readouterr().err
 
 
 def test_look_shows_the_attention_of_each_character(run):

@@ -103,7 +103,7 @@ BAD = [
     ({"tile": {"shape": {"name": {"__class__": "os.system"}}}}, "<tile.shape> must be round or square"),
     ({"tile": {"shape": {"radius": "wide"}}}, "<tile.shape.radius> must be a whole number, got 'wide'"),
     ({"tile": "x"}, "<tile> must hold settings by name, got 'x'"),
-    ({"tile": {"label": "bad"}}, "<tile>: label must not be bad"),
+    ({"tile": {"label": "bad"}}, "<tile.label> must not be bad"),
     ({"rooms": [1]}, "<rooms> must be text, got 1"),
 ]
 

@@ -187,7 +187,7 @@ def test_bad_settings_and_data_are_named_before_any_work(tmp_path, capsys):
         ("--patch 8 --downsampling-layers 2", "--downsampling-layers must not be given with patch"),
         (
             "--model.core.positions learned --model.core.positions.max-length 20",
-            "model.core.positions.max_length must be at least 36, the positions of an image, got 20",
+            "model.core.positions.max-length must be at least 36, the positions of an image, got 20",
         ),
     ]:
         assert main(["train", "caption", "--run", str(run), *words.split()]) == 2

@@ -58,5 +58,5 @@ def test_no_log_count_ratios_by_default(files):
 def test_log_count_ratios_of_other_targets_are_refused(files, capsys):
     data = f"--data.train {files / 'train.tsv'} --data.val {files / 'val.tsv'}"
     assert main(f"train reviews --run {files / 'labels'} {data} --data.target labels --naive-bayes words".split()) == 2
-    assert "naive_bayes must be none for data.target labels, got words" in capsys.readouterr().err
+    assert "naive-bayes must be none for --data.target labels, got words" in capsys.readouterr().err
     assert not (files / "labels").exists()

@@ -119,7 +119,7 @@ def test_own_data_of_another_size_and_codes_have_no_such_picture(run, tmp_path, 
     ("words", "message"),
     [
         ("--data vectors --model.kind quantized", "model.kind must be dense with data=vectors, got quantized"),
-        ("--model.regularizer kl --model.code-activation relu", "code_activation must be sigmoid with regularizer=kl"),
+        ("--model.regularizer kl --model.code-activation relu", "code-activation must be sigmoid with regularizer=kl"),
         ("--data vectors --data.train {}/one.csv", "1 vectors are too few to hold out"),
         ("--data vectors --data.train {}/two.csv --data.test {}/one.csv", "expected 2 numbers"),
         (

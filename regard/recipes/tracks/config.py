@@ -51,7 +51,7 @@ class TracksRunConfig:
     def __post_init__(self) -> None:
         if self.model.joint and self.data.neighbors != TracksConfig().neighbors:
             raise UserError(
-                "`data.neighbors` must not be given with model.joint, which reads all agents of a scene, got "
+                "data.neighbors must not be given with model.joint, which reads all agents of a scene, got "
                 f"{self.data.neighbors}."
             )
 

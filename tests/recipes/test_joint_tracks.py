@@ -198,5 +198,5 @@ def test_neighbors_are_refused_as_they_have_no_effect(run, capsys):
     arguments = f"train tracks --model.joint true --data.neighbors 3 --run {run / 'no'}"
     assert main(arguments.split()) == 2
     assert "--data.neighbors must not be given with --model.joint" in capsys.readouterr().err
-    with pytest.raises(UserError, match=r"`data.neighbors`"):
+    with pytest.raises(UserError, match=r"data.neighbors"):
         load(run / "run").config.__class__(data=TracksConfig(neighbors=3), model=ForecasterConfig(joint=True))

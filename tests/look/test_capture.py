@@ -3,10 +3,13 @@
 import pytest
 import torch
 
-from regard.attention.masks import Padded
+from regard.attention.choices import Hard, Soft, Sparse, TopK
+from regard.attention.masks import Padded, causal, padding
+from regard.attention.memory import Memory
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import stream
 from regard.decode.search import search
+from regard.layers.read import Read
 from regard.look.capture import Capture
 from regard.look.hooks import record_weights
 from regard.look.record import record
@@ -245,3 +248,17 @@ def test_a_capture_of_a_folder_has_numbers_for_labels(tmp_path):
         model(padded([[4, 5, 3]]), padded([[BOS, 4, 5]]))
     opened = Capture.open(tmp_path / "calls")
     assert torch.equal(opened[0].find("cross", layer=2)[0].weights, capture[0].find("cross", layer=2)[0].weights)
+
+
+@pytest.mark.parametrize("choose", [Soft(), Soft(200.0), Hard(), Sparse(), TopK(2)], ids=repr)
+def test_masked_weights_are_negative_zeros_and_no_others(choose):
+    read, items = Read(choose=choose), torch.randn(2, 6, 4)
+    mask = causal() & padding([6, 4])
+    with record_weights(read) as recording:
+        read(items, Memory(items, items), mask=mask)
+        read(items, Memory(items, items))
+    (masked, free) = recording[""]
+    assert torch.equal(masked.signbit(), ~mask.tensor(6, 6))
+    assert masked.signbit().any()
+    assert not free.signbit().any()
+    assert (free == 0).any() or isinstance(choose, Soft)

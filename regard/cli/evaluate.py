@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 
-from regard.cli.runs import DecodingOptions, load_trained, read_run_argument
+from regard.cli.runs import DecodingOptions, help_ending, load_trained, read_run_argument
 from regard.errors import DONE, UserError
 from regard.recipes.base.config import Evaluation, defaults_of_run
 from regard.recipes.metrics.report import score_table
@@ -39,7 +39,10 @@ def run(argv: list[str]) -> int:
     folder, record = read_run_argument(argv, USAGE)
     defaults = Evaluation() if record is None else defaults_of_run(get_entry(record.recipe).evaluation, record.config)
     if wants_help(argv):
-        print(page(USAGE, ABOUT, [*collect_groups(EvaluateOptions()), *collect_groups(defaults)]))
+        print(
+            page(USAGE, ABOUT, [*collect_groups(EvaluateOptions()), *collect_groups(defaults)])
+            + help_ending("evaluate", record)
+        )
         return DONE
     parsed = parse(argv, EvaluateOptions(), defaults, max_positionals=1, expected="one run folder, and options")
     out = parsed.own.predictions

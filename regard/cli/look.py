@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 
 from regard.cli.inputs import expand_words, read_inputs
 from regard.cli.notices import print_notice
-from regard.cli.runs import UseOptions, load_trained, read_run_argument
+from regard.cli.runs import UseOptions, help_ending, load_trained, read_run_argument
 from regard.errors import DONE, UserError
 from regard.look.figures.output import SUFFIXES, check_path
 from regard.recipes.base.config import defaults_of_run
@@ -114,7 +114,7 @@ def run(argv: list[str]) -> int:
     folder, record = (Path(argv[0]), None) if is_capture else read_run_argument(argv, USAGE)
     if wants_help(argv):
         groups = [] if record is None else collect_groups(_answer_options(record))
-        print(page(USAGE, ABOUT, [*collect_groups(LookOptions()), *groups]))
+        print(page(USAGE, ABOUT, [*collect_groups(LookOptions()), *groups]) + help_ending("look", record))
         return DONE
     expected = f"a run folder and at most {_MOST} inputs"
     config = NoSettings() if record is None else _answer_options(record)

@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 
 from regard.cli.inputs import expand_words, is_single_input, is_text_file, read_inputs
 from regard.cli.notices import print_notice
-from regard.cli.runs import DecodingOptions, load_trained, read_run_argument
+from regard.cli.runs import DecodingOptions, help_ending, load_trained, read_run_argument
 from regard.data.images.coco_ids import CocoIds, read_coco_ids
 from regard.errors import DONE, UserError
 from regard.recipes.base.config import NoOptions, defaults_of_run
@@ -74,7 +74,10 @@ def run(argv: list[str]) -> int:
     folder, record = read_run_argument(argv, USAGE)
     defaults = NoOptions() if record is None else defaults_of_run(get_entry(record.recipe).options, record.config)
     if wants_help(argv):
-        print(page(USAGE, ABOUT, [*collect_groups(PredictOptions()), *collect_groups(defaults)]))
+        print(
+            page(USAGE, ABOUT, [*collect_groups(PredictOptions()), *collect_groups(defaults)])
+            + help_ending("predict", record)
+        )
         return DONE
     _check_energy(argv, record)
     # A run that generates images has options of its own for the files that it writes.

@@ -39,6 +39,13 @@ class DecodingOptions(EngineConfig, UseOptions):
         UseOptions.__post_init__(self)
 
 
+def help_ending(command: str, record: Run | None) -> str:
+    """Return the end of a help page: how to see the options of a run, unless they are shown."""
+    if record is not None:
+        return ""
+    return f"\n\n`regard {command} RUN --help` also shows the options of that run: decoding, sampling, a threshold ..."
+
+
 def read_run_argument(argv: Sequence[str], usage: str) -> tuple[Path, Run | None]:
     """Return the run folder, the first argument, and its settings; no settings for --help without a folder.
 

@@ -86,7 +86,7 @@ def test_pixels_are_accepted_and_there_is_no_attention(run, tmp_path):
             trained.test_input(index)
     with pytest.raises(UserError, match=r"input 1: pixels must be bytes \(uint8\) of .* = \(1, 8, 8\), got uint8"):
         trained.predict([test_input[0]])
-    with pytest.raises(UserError, match="this model does not attend"):
+    with pytest.raises(UserError, match=r"this model does not attend: .*; --out FILE.png shows .* --view manifold"):
         trained.look([test_input])
 
 

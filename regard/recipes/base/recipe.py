@@ -344,6 +344,8 @@ class Recipe(ABC, Generic[ConfigT]):
         """Save an answer to its files, and return the answer with their names."""
         raise NotImplementedError
 
+    look_hint: str = ""
+    """What to look at in a model without attention, as the end of a sentence."""
     plots_answers: bool = False
     """True if `plot_answer` draws an answer."""
 

@@ -194,7 +194,8 @@ class TrainedRun:
             with record(self, vectors=vectors) as capture:
                 answers = self._answer_rows(prepared, settings, self.recipe.follow)
         except NoReadsError as error:
-            raise UserError(f"this model does not attend: {error}") from error
+            hint = f"; {self.recipe.look_hint}" if self.recipe.look_hint else ""
+            raise UserError(f"this model does not attend: {error}{hint}") from error
         if not any(capture.recording.counts().values()):
             raise UserError("no attention was recorded: inputs of a single item have no other item to attend to")
         self._explain(capture, prepared, answers)

@@ -76,6 +76,10 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     unit = "examples"
     higher_is_better = False
     plots_answers = True
+    look_hint = (
+        "--out FILE.png shows an input and its reconstruction, and --view manifold --out FILE.png, for vectors of two "
+        "numbers, the code and the energy"
+    )
     tables = (*TABLES, "ubyte", ".npy", ".npz")
     files_of_folder = ENDINGS
     shape: tuple[int, ...]

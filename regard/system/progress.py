@@ -1,8 +1,10 @@
 """Progress of long computations: `track` reports it, and `show_progress` displays it on a terminal. (no torch)"""
 
+import contextvars
 import importlib
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -28,11 +30,12 @@ def track(
     if bar is None:
         yield from parts
         return
-    task = bar.add_task(noun, total=total)
+    task, done, start = bar.add_task(noun, total=total, rate=""), 0, time.monotonic()
     try:
         for part in parts:
             yield part
-            bar.advance(task, size(part))
+            done += size(part)
+            bar.update(task, completed=done, rate=f"{done / max(time.monotonic() - start, 1e-9):,.1f}/s")
     finally:
         bar.remove_task(task)
 
@@ -48,7 +51,7 @@ def show_progress(*, is_enabled: bool = True) -> Iterator[None]:
         rich.BarColumn(bar_width=20),
         rich.MofNCompleteColumn(),
         rich.TextColumn("{task.description}"),
-        rich.TaskProgressColumn("", "", show_speed=True),
+        rich.TextColumn("{task.fields[rate]}"),
         rich.TimeRemainingColumn(),
     )
     console = importlib.import_module("rich.console").Console(stderr=True)
@@ -63,7 +66,8 @@ def show_progress(*, is_enabled: bool = True) -> Iterator[None]:
 @contextmanager
 def report_slow(notify: Callable[[str], None], text: str, *, seconds: float = 2.0) -> Iterator[None]:
     """Notify with a text if the context takes longer than some seconds."""
-    timer = threading.Timer(seconds, notify, [text])
+    # A thread has a context of its own, where the verbosity is not set.
+    timer = threading.Timer(seconds, contextvars.copy_context().run, [notify, text])
     timer.daemon = True
     timer.start()
     try:

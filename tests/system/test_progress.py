@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from regard.cli.notices import print_notice
 from regard.system.progress import report_slow, show_progress, track
 from regard.system.verbosity import set_verbosity
 
@@ -42,6 +43,7 @@ def test_number_of_items_that_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in track(PARTS, "images", 5):
             time.sleep(0.6)  # the bar is drawn twice a second
     assert "3/5" in terminal.getvalue()
+    assert "/s" in terminal.getvalue()
 
 
 @pytest.mark.parametrize("case", ["outside", "disabled", "quiet", "file"])
@@ -63,3 +65,9 @@ def test_slow_work_is_reported_and_fast_work_is_not() -> None:
     with report_slow(found.append, "writing", seconds=5):
         pass
     assert found == ["reading"]
+
+
+def test_slow_work_of_a_quiet_command_is_not_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    with set_verbosity("quiet"), report_slow(print_notice, "reading", seconds=0.05):
+        time.sleep(0.3)
+    assert capsys.readouterr().err == ""

@@ -173,6 +173,8 @@ def test_event_scores_by_hand():
     scores = event_scores(predicted, reference, 4.0)
     assert scores["f1"] == pytest.approx(100 * 2 * 1 / 5)
     assert scores["f1_200ms"] == pytest.approx(100 * 2 * 2 / 5)
+    found = {name: [row[key] for key in ("precision", "recall", "examples")] for name, row in scores["classes"].items()}
+    assert found == {"a": [50, 100, 1], "b": [0, 0, 1]}
     # Seconds: a in 0 (both; 0.52 to 1.02 also in 1), b in 2; the other sound: a in 0, a false positive.
     assert scores["f1_segments"] == pytest.approx(100 * 2 * 2 / (4 + 2))
     assert scores["onset_ms"] == pytest.approx(20)

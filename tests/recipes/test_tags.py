@@ -29,8 +29,10 @@ def test_scores_by_hand():
     scores = tag_scores(predictions, references)
     assert scores["accuracy"] == 75
     assert scores["entity_f1"] == scores["entity_precision"] == scores["entity_recall"] == 50
+    rows = {kind: [row[key] for key in ("precision", "recall", "examples")] for kind, row in scores["classes"].items()}
+    assert rows == {"A": [0, 0, 1], "B": [100, 100, 1]}
     assert tag_scores([["O", "O", "O"], ["O"]], references)["entity_f1"] == 0
-    assert set(tag_scores([["noun"]], [["verb"]])) == {"accuracy"}
+    assert set(tag_scores([["noun"]], [["verb"]])) == {"accuracy", "classes"}
 
 
 def test_columns_and_json_lists_are_equivalent(tmp_path):

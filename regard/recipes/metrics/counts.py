@@ -5,7 +5,22 @@ precision = 100 * hits / found        recall = 100 * hits / present        F1 = 
 A quotient whose denominator is 0 is 0. Source: manning2008, section 8.3.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+
+def label_scores_of_sets(
+    hits: Iterable[str], found: Iterable[str], present: Iterable[str]
+) -> dict[str, dict[str, float]]:
+    """Return `count_scores` of the labels that occur, sorted, of items given by their label.
+
+    hits:    label of each correct prediction.
+    found:   label of each prediction.
+    present: label of each reference.
+    """
+    counts = [Counter(labels) for labels in (hits, found, present)]
+    names = sorted(set().union(*counts))
+    return count_scores(names, *([each[name] for name in names] for each in counts))
 
 
 def count_scores(

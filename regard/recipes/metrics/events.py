@@ -9,31 +9,43 @@ Source: mesaros2016 (event-based and segment-based F1).
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from regard.data.sound.events import SoundEvent
+from regard.recipes.metrics.counts import label_scores_of_sets
 
 _OFFSET, _SHARE = 0.2, 0.2
 
 
 def event_scores(
     predicted: Sequence[Sequence[SoundEvent]], reference: Sequence[Sequence[SoundEvent]], seconds: float
-) -> dict[str, float]:
-    """Return F1 (onsets within 50 ms), F1 (onsets within 200 ms, and offsets), segment F1, and timing errors in ms."""
+) -> dict[str, Any]:
+    """Return F1 (onsets within 50 ms), F1 (onsets within 200 ms, and offsets), segment F1, and timing errors in ms.
+
+    Also precision, recall and F1 (onsets within 50 ms) of each label.
+    """
     total = sum(map(len, predicted)) + sum(map(len, reference))
     matched = [match_events(a, b, onset=0.05) for a, b in zip(predicted, reference, strict=True)]
     standard = [match_events(a, b, onset=0.2, with_offset=True) for a, b in zip(predicted, reference, strict=True)]
     pairs = [(a[i], b[j]) for a, b, rows in zip(predicted, reference, matched, strict=True) for i, j in rows]
     parts = [_count_segments(a, b, seconds) for a, b in zip(predicted, reference, strict=True)]
     both, either = (sum(part[k] for part in parts) for k in (0, 1))
-    scores = {
+    scores: dict[str, Any] = {
         "f1": 200 * len(pairs) / max(1, total),
         "f1_200ms": 200 * sum(map(len, standard)) / max(1, total),
         "f1_segments": 100 * both / max(1, either),
     }
+    labels = (
+        [a.label for a, _ in pairs],
+        [event.label for row in predicted for event in row],
+        [event.label for row in reference for event in row],
+    )
+    if classes := label_scores_of_sets(*labels):
+        scores["classes"] = classes
     if pairs:
         scores["onset_ms"] = 1000 * float(np.mean([abs(a.onset - b.onset) for a, b in pairs]))
         scores["duration_ms"] = 1000 * float(np.mean([abs(a.duration - b.duration) for a, b in pairs]))

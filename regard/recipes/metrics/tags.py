@@ -10,6 +10,9 @@ Source: tjong2003, section 2.3.
 """
 
 from collections.abc import Sequence
+from typing import Any
+
+from regard.recipes.metrics.counts import label_scores_of_sets
 
 
 def has_entities(tags: Sequence[str]) -> bool:
@@ -31,12 +34,16 @@ def get_entities(tags: Sequence[str]) -> set[tuple[int, int, str]]:
     return spans
 
 
-def tag_scores(predicted: Sequence[Sequence[str]], reference: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return token accuracy, and precision, recall and F1 of entities if there are B- tags."""
+def tag_scores(predicted: Sequence[Sequence[str]], reference: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Return token accuracy; if there are B- tags, precision, recall and F1 of entities, also of each kind.
+
+    Without B- tags, those of each tag.
+    """
     pairs = [pair for a, b in zip(predicted, reference, strict=True) for pair in zip(a, b, strict=True)]
-    scores = {"accuracy": 100 * sum(a == b for a, b in pairs) / len(pairs)}
+    scores: dict[str, Any] = {"accuracy": 100 * sum(a == b for a, b in pairs) / len(pairs)}
     if not has_entities([tag for tags in reference for tag in tags]):
-        return scores
+        labels = ([a for a, b in pairs if a == b], [a for a, _ in pairs], [b for _, b in pairs])
+        return scores | {"classes": label_scores_of_sets(*labels)}
     predicted_spans, reference_spans = ([get_entities(tags) for tags in rows] for rows in (predicted, reference))
     hits = sum(len(a & b) for a, b in zip(predicted_spans, reference_spans, strict=True))
     num_predicted, num_reference = sum(map(len, predicted_spans)), sum(map(len, reference_spans))
@@ -44,4 +51,9 @@ def tag_scores(predicted: Sequence[Sequence[str]], reference: Sequence[Sequence[
         "entity_f1": 200 * hits / (num_predicted + num_reference),
         "entity_precision": 100 * hits / max(num_predicted, 1),
         "entity_recall": 100 * hits / num_reference,
+        "classes": label_scores_of_sets(
+            [kind for a, b in zip(predicted_spans, reference_spans, strict=True) for *_, kind in a & b],
+            [kind for spans in predicted_spans for *_, kind in spans],
+            [kind for spans in reference_spans for *_, kind in spans],
+        ),
     }

@@ -52,7 +52,7 @@ def explain_decoder(model: Model, source: Any, target: Padded) -> DecoderTerms:
     core, writer = model.core, model.writes
     if not (isinstance(core, Transformer) and core.in_order and len(core.decoder) and isinstance(writer, TokenWriter)):
         raise NoTermsError(f"the core {type(core).__name__} is no Transformer that decodes tokens")
-    stream = _Stream()
+    stream = _DecoderItems()
     with stream.follow(core):
         logits = model(source, target)
     stream.normalize(core.decoder_norm)
@@ -72,7 +72,7 @@ def explain_decoder(model: Model, source: Any, target: Padded) -> DecoderTerms:
     return found
 
 
-class _Stream:
+class _DecoderItems:
     """Items of a decoder as a sum of terms, in the order in which its parts add them."""
 
     def __init__(self) -> None:

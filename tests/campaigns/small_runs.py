@@ -43,8 +43,9 @@ _OWNER = os.getpid()
 _CORE = "--model.core.width 8 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 8 --model.dropout 0.1"
 _TRAIN = (
     "--train.warmup 1 --train.log-every 1 --train.validate-every 1 --train.average 2 --train.device cpu "
-    "--train.batch-tokens 60 --train.checkpoint-minutes 0"
+    "--train.keep-finished checkpoints --train.checkpoint-minutes 0"
 )
+_BATCH_TOKENS = {"translate": "60", "reviews": "60", "draw": "400"}
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ def _make(recipe: str) -> SmallRun:
         RECIPES[recipe][0](data)
     words, inputs = RECIPES[recipe][1:]
     fill = {"data": str(data)}
-    every = " ".join((words, _TRAIN if recipe != "draw" else _TRAIN.replace("60", "400"), _CORE))
+    batch = f"--train.batch-tokens {_BATCH_TOKENS[recipe]}" if recipe in _BATCH_TOKENS else ""
+    every = " ".join((words, _TRAIN, batch, _CORE))
     return SmallRun(recipe, tuple(every.format(**fill).split()), tuple(text.format(**fill) for text in inputs))
 
 

@@ -313,7 +313,8 @@ class TrainedRun:
         """Add the contributions to the scores of each answer, if the recipe has them."""
         if len(capture) != len(prepared.rows):
             return
-        with torch.no_grad():
+        # These runs of the model belong to no sample of a recording around this one.
+        with nullcontext() if self.trace is None else self.trace.segment([]), torch.no_grad():
             found = [
                 self.recipe.explain(self._active, prepared, row, answers[row], maps.sample)
                 for row, maps in enumerate(capture)

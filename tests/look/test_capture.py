@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.attention.choices import Hard, Soft, Sparse, TopK
+from regard.attention.choices import Choice, Hard, Soft, Sparse, TopK
 from regard.attention.masks import Padded, causal, padding
 from regard.attention.memory import Memory
 from regard.decode.config import DecodeConfig
@@ -250,7 +250,18 @@ def test_a_capture_of_a_folder_has_numbers_for_labels(tmp_path):
     assert torch.equal(opened[0].find("cross", layer=2)[0].weights, capture[0].find("cross", layer=2)[0].weights)
 
 
-@pytest.mark.parametrize("choose", [Soft(), Soft(200.0), Hard(), Sparse(), TopK(2)], ids=repr)
+class NegativeZeros(Choice):
+    """Choice of the largest score, whose other weights are -0."""
+
+    def weights(self, scores, allowed):
+        weights = Hard().weights(scores, allowed)
+        return torch.where(weights == 0, -0.0, weights)
+
+    def select(self, index):
+        return self
+
+
+@pytest.mark.parametrize("choose", [Soft(), Soft(200.0), Hard(), Sparse(), TopK(2), NegativeZeros()], ids=repr)
 def test_masked_weights_are_negative_zeros_and_no_others(choose):
     read, items = Read(choose=choose), torch.randn(2, 6, 4)
     mask = causal() & padding([6, 4])

@@ -30,10 +30,12 @@ def test_verbose_prints_log_records(capsys: pytest.CaptureFixture[str]) -> None:
     with set_verbosity("verbose"):
         log.debug("within")
     log.debug("after")
+    log.warning("later")
     error = capsys.readouterr().err
     assert "regard.test: within" in error
     assert "before" not in error
     assert "after" not in error
+    assert "regard.test: later" not in error
 
 
 def test_errors_are_not_hidden_and_have_a_traceback_with_verbose(capsys: pytest.CaptureFixture[str]) -> None:

@@ -193,3 +193,17 @@ def test_contributions_of_a_decoder_sum_to_the_logits_of_its_output(finished_run
             assert number > 0 or step.probability < 0.9
     capture.plot(tmp_path / "why.svg", view="contributions")
     assert "layer 1: cross-attention" in (tmp_path / "why.svg").read_text()
+
+
+def test_missing_test_data_of_a_run_is_said_to_be_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(toy_arguments(tmp_path, core="transformer", steps=2)) == 0
+    (tmp_path / "test.tsv").rename(tmp_path / "moved.tsv")
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert "test.tsv: no such file" in error
+    assert f"the test data of the run {tmp_path / 'run'}" in error
+    assert "name the file with --data.test" in error
+    assert main(["evaluate", str(tmp_path / "run"), "--data.test", str(tmp_path / "moved.tsv")]) == 0
+    assert main(["evaluate", str(tmp_path / "run"), "--data.test", str(tmp_path / "none.tsv")]) == 2
+    assert "of the run" not in capsys.readouterr().err

@@ -233,7 +233,16 @@ class TrainedRun:
         """Return the usable test examples of the run, or of other data. Raises UserError if there are none."""
         if other is None and not self.recipe.has_test():
             raise UserError(f"the run {self.folder} has no test data: give it with --data.test")
-        return self.recipe.load_usable(self.recipe.load("test", other, notify=notify), notify=notify)
+        try:
+            examples = self.recipe.load("test", other, notify=notify)
+        except UserError as error:
+            if other is not None or "no such file" not in str(error):
+                raise
+            raise UserError(
+                f"{str(error).rstrip('.')}: this is the test data of the run {self.folder}, whose names of files hold "
+                "in the folder where it was trained; name the file with --data.test"
+            ) from error
+        return self.recipe.load_usable(examples, notify=notify)
 
     def _prepare(self, inputs: Sequence[Any], first: int, names: Sequence[str] = ()) -> Prepared:
         """Read the inputs, and report what is unusual about them."""

@@ -51,9 +51,12 @@ def hold_out(
     parts = list(members.values())
     remaining = Counter(label for item in labels or () for label in set(item))
     target, val = max(1, round(count * share)), set[int]()
-    for number in np.random.Generator(np.random.PCG64(seed)).permutation(len(parts))[::-1].tolist():
+    order = np.random.Generator(np.random.PCG64(seed)).permutation(len(parts))[::-1].tolist()
+    # Large groups come last, the smallest of them first: a group is held out as a whole.
+    order.sort(key=lambda number: max(len(parts[number]), target))
+    for number in order:
         part = parts[number]
-        if len(val) >= target or len(val) + len(part) >= count:
+        if len(val) >= target or len(val) + len(part) >= count or (val and len(val) + len(part) > 2 * target):
             continue
         own = Counter(label for index in part for label in set(labels[index])) if labels is not None else Counter()
         if any(remaining[label] == number for label, number in own.items()):

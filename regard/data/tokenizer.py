@@ -81,22 +81,26 @@ class Tokenizer:
         the characters, and merges the most frequent pair of pieces until the vocabulary is full or no pair occurs
         twice.
 
+        texts:   for BPE, they are iterated twice.
         origin:  files that the texts are from, for messages.
         Raises:  UserError if no vocabulary can be learned, or as `encode`.
         """
-        normalizer = _normalizer(config)
-        normal = [_normalize(text, normalizer, config, origin) for text in texts]
-        counts = Counter(piece for text in normal for piece in _simple_chunks(text, config))
+        if config.kind == "bpe" and iter(texts) is texts:
+            raise TypeError("`texts` must be iterable more than once for BPE, got an iterator")
+        normalizer, counts = _normalizer(config), Counter[str]()
+        for text in texts:
+            counts.update(_simple_chunks(_normalize(text, normalizer, config, origin), config))
         frequent = [piece for piece, count in counts.items() if count >= config.min_count]
         pieces = sorted(frequent, key=lambda piece: (-counts[piece], piece))[: config.vocab_size - len(SPECIALS)]
         if not pieces:
             before = f"{origin}: " if origin else ""
             raise UserError(
-                f"{before}no {config.kind} vocabulary can be learned: the {len(normal)} texts have no token that "
+                f"{before}no {config.kind} vocabulary can be learned: the training texts have no token that "
                 f"occurs at least min_count = {config.min_count} times."
             )
         if config.kind != "bpe":
             return cls(config, pieces=pieces)
+        normal = (_normalize(text, normalizer, config, origin) for text in texts)
         pieces, merges = _learn_merges(normal, pieces, config)
         return cls(config, pieces=pieces, merges=merges)
 
@@ -265,7 +269,7 @@ def _bpe(numbers: dict[str, int], merges: Sequence[tuple[str, str]]) -> tokenize
 
 
 def _learn_merges(
-    normal: Sequence[str], alphabet: Sequence[str], config: TokenizerConfig
+    normal: Iterable[str], alphabet: Sequence[str], config: TokenizerConfig
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """Learn BPE from normalized texts. Returns all pieces (characters, then merges), and the merges."""
     engine = tokenizers.Tokenizer(models.BPE())

@@ -3,13 +3,15 @@
 import importlib
 import io
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.errors import UserError
 
-_PART_BYTES = 1 << 18
+_PART_BYTES = 1 << 15
+"""Bytes decompressed at a time: few, since a block may unpack to thousands of times its size."""
 _MOST_DICTIONARY = 1 << 30
 """Maximum size in bytes of the dictionary of an xz file; the largest preset of xz takes 64 MiB."""
 
@@ -56,7 +58,18 @@ def is_packed(content: bytes) -> bool:
 
 
 def unpack(path: Path, content: bytes, *, limit: int, variable: str) -> bytes:
-    """Decompress the content of a file if its first bytes are those of a compressed file.
+    """Decompress the content of a file if its first bytes are those of a compressed file; see `unpack_blocks`."""
+    if not is_packed(content):
+        _check_unpacked(path, content)
+        return content
+    output = io.BytesIO()
+    for block in unpack_blocks(path, [content], limit=limit, variable=variable):
+        output.write(block)
+    return output.getvalue()
+
+
+def unpack_blocks(path: Path, blocks: Iterable[bytes], *, limit: int, variable: str) -> Iterator[bytes]:
+    """Decompress the blocks of a file if its first bytes are those of a compressed file.
 
     The result is counted during decompression: at most `limit` bytes.
 
@@ -64,46 +77,60 @@ def unpack(path: Path, content: bytes, *, limit: int, variable: str) -> bytes:
     Raises:    UserError naming the file if it is damaged, too large, compressed in an unsupported format, or not
                compressed in spite of its name.
     """
-    for form in _FORMS:
-        if content.startswith(form.starts):
-            return _decompress(path, content, form, limit, variable)
-    other = next((name for start, name in _OTHERS.items() if content.startswith(start)), None)
+    blocks = iter(blocks)
+    first = next(blocks, b"")
+    form = next((form for form in _FORMS if first.startswith(form.starts)), None)
+    if form is None:
+        _check_unpacked(path, first)
+        yield first
+        yield from blocks
+    else:
+        yield from _decompress(path, chain([first], blocks), form, limit, variable)
+
+
+def _check_unpacked(path: Path, start: bytes) -> None:
+    """Raise UserError if a file that is not decompressed is compressed, or has such a name."""
+    other = next((name for start_of, name in _OTHERS.items() if start.startswith(start_of)), None)
     if other:
         raise UserError(f"{path}: is compressed by {other}: decompress it first (gzip, bzip2 and xz are supported).")
     for form in _FORMS:
-        if content and path.name.lower().endswith(form.ending):
-            starts = f"it starts with {content[:2]!r}"
+        if start and path.name.lower().endswith(form.ending):
+            starts = f"it starts with {start[:2]!r}"
             raise UserError(f"{path}: not a {form.name} file, although its name ends in {form.ending} ({starts}).")
-    return content
 
 
-def _decompress(path: Path, content: bytes, form: _Form, limit: int, variable: str) -> bytes:
-    output, position, view = io.BytesIO(), 0, memoryview(content)
-    while position < len(content):
-        stream = form.decompressor()  # a file may hold several streams, one after the other
-        while position < len(content) and not stream.eof:
-            block = view[position : position + _PART_BYTES]
-            try:
-                output.write(stream.decompress(block, limit - output.tell() + 1))
-            except MemoryError:
-                raise
-            except Exception as error:  # each format has its own errors
-                raise _format_error(path, form, f"damaged ({error})", output) from error
-            position += len(block) - len(stream.unused_data)
-            if output.tell() > limit:
-                raise UserError(
-                    f"{path}: its {len(content):,} bytes of {form.name} unpack to more than the {limit:,} that are "
-                    f"read ({variable} raises this): unpack it first, then memory alone is the limit."
-                )
-        if not stream.eof:
-            raise _format_error(path, form, f"cut off after {len(content)} bytes", output)
-        while position < len(content) and not content[position]:  # zeros pad the last block of a tape
-            position += 1
-    return output.getvalue()
+def _decompress(path: Path, blocks: Iterable[bytes], form: _Form, limit: int, variable: str) -> Iterator[bytes]:
+    stream, stored, written, line = form.decompressor(), 0, 0, 1
+    for block in blocks:
+        for start in range(0, len(block), _PART_BYTES):
+            part = block[start : start + _PART_BYTES]
+            stored += len(part)
+            while part:
+                if stream.eof:  # a file may hold several streams, one after the other
+                    part = part.lstrip(b"\0")  # zeros pad the last block of a tape
+                    if not part:
+                        break
+                    stream = form.decompressor()
+                try:
+                    output = stream.decompress(part, limit - written + 1)
+                except MemoryError:
+                    raise
+                except Exception as error:  # each format has its own errors
+                    raise _format_error(path, form, f"damaged ({error})", written, line) from error
+                part, written = stream.unused_data, written + len(output)
+                if written > limit:
+                    raise UserError(
+                        f"{path}: its first {stored:,} bytes of {form.name} unpack to more than the {limit:,} that are "
+                        f"read ({variable} raises this): unpack it first, then memory alone is the limit."
+                    )
+                line += output.count(b"\n")
+                if output:
+                    yield output
+    if not stream.eof:
+        raise _format_error(path, form, f"cut off after {stored} bytes", written, line)
 
 
-def _format_error(path: Path, form: _Form, problem: str, output: io.BytesIO) -> UserError:
-    size, line = output.tell(), output.getvalue().count(b"\n") + 1
+def _format_error(path: Path, form: _Form, problem: str, size: int, line: int) -> UserError:
     return UserError(
         f"{path}: the {form.name} file is {problem}; it can be read up to byte {size:,}, about line {line}."
     )

@@ -7,12 +7,13 @@ to the same limit; the files of a run must be regular files. Devices, which neve
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from regard.errors import UserError, did_you_mean
-from regard.system.compression import unpack
-from regard.system.fingerprints import add_digest
+from regard.system.compression import unpack, unpack_blocks
+from regard.system.fingerprints import add_digest, read_blocks, record_blocks
 from regard.system.memory import available_memory, variable_limit
 from regard.system.pipes import read_pipe
 
@@ -23,6 +24,7 @@ _DEFAULT_MIB = 1024
 _MOST_RATIO = 100
 """Ratio of decompressed and stored bytes above which more than `file_limit()` is an absurd claim."""
 _VARIABLE = "REGARD_MAX_FILE_MIB"
+_HINT = f" ({_VARIABLE} raises this)"
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -109,6 +111,46 @@ def read_unpacked(path: Path) -> bytes:
     return content
 
 
+class BlockReader:
+    """File that is read from its beginning in blocks, any number of times; only one block is in memory.
+
+    It is decompressed as by `read_unpacked`. The content of a pipe, which may be readable only once, stays in memory.
+    """
+
+    def __init__(self, path: Path):
+        self.path, self._status = path, check_readable(path)
+        self._content = read_unpacked(path) if stat.S_ISFIFO(self._status.st_mode) else None
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the content; its digest is recorded at the end.
+
+        Raises:  UserError as `read_unpacked`, or if the file has changed since the first time.
+        """
+        if self._content is not None:
+            yield self._content
+            return
+        size = self._status.st_size
+        if is_limit_set() and size > file_limit():
+            raise UserError(_describe_excess(self.path, size, file_limit()))
+        # What is decompressed is not kept in memory, so that is not a limit.
+        limit = file_limit() if is_limit_set() else max(file_limit(), _MOST_RATIO * size)
+        try:
+            with self.path.open("rb") as file:
+                check_content(self.path, file.read(len(_LFS_POINTER)))
+                file.seek(0)
+                stored = read_blocks(file)
+                yield from record_blocks(self.path, unpack_blocks(self.path, stored, limit=limit, variable=_VARIABLE))
+                now = os.fstat(file.fileno())
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be read: {error.strerror or error}.") from error
+        if (now.st_ino, now.st_size, now.st_mtime_ns) != (
+            self._status.st_ino,
+            self._status.st_size,
+            self._status.st_mtime_ns,
+        ):
+            raise UserError(f"{self.path}: was changed while it was read.")
+
+
 def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
     """Return the content of a JSON file.
 
@@ -151,7 +193,7 @@ class DifferentValues:
 def _read(path: Path, limit: int | None) -> bytes:
     status = check_readable(path)
     size = status.st_size
-    hint = f" ({_VARIABLE} raises this)" if limit is None else ""
+    hint = _HINT if limit is None else ""
     has_limit = limit is not None or is_limit_set()
     is_pipe = stat.S_ISFIFO(status.st_mode)
     limit = (unpacked_limit(None) if is_pipe else file_limit()) if limit is None else limit
@@ -159,7 +201,7 @@ def _read(path: Path, limit: int | None) -> bytes:
         limit = available_memory() or size
         hint = ", since no more memory is available"
     if size > limit:
-        raise UserError(f"{path}: has {size:,} bytes, more than the {limit:,} that are read{hint}.")
+        raise UserError(_describe_excess(path, size, limit, hint))
     try:
         if is_pipe:
             content = read_pipe(path, status, limit=limit)
@@ -174,6 +216,10 @@ def _read(path: Path, limit: int | None) -> bytes:
         raise UserError(f"{path}: grew beyond {limit:,} bytes while it was read.")
     check_content(path, content)
     return content
+
+
+def _describe_excess(path: Path, size: int, limit: int, hint: str = _HINT) -> str:
+    return f"{path}: has {size:,} bytes, more than the {limit:,} that are read{hint}."
 
 
 def _hint_closed_pipe(path: Path) -> str:

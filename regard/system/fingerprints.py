@@ -117,6 +117,19 @@ def add_digest(name: object, content: bytes | memoryview) -> None:
         digests[str(name)] = digest([content])
 
 
+def record_blocks(name: object, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the blocks of a file, and record the digest of all of them after the last one, as `add_digest`."""
+    digests = _active.get()
+    if digests is None:
+        yield from blocks
+        return
+    total = importlib.import_module("hashlib").sha256()
+    for block in blocks:
+        total.update(block)
+        yield block
+    digests[str(name)] = total.hexdigest()[:_DIGITS]
+
+
 def add_file_digest(name: object, file: BinaryIO) -> None:
     """Record the digest of an open file, which is read in blocks from its beginning."""
     digests = _active.get()

@@ -56,6 +56,14 @@ def test_label_that_occurs_once_stays_in_training():
         assert len(parts.val) == 2
 
 
+@pytest.mark.parametrize("sizes", [[300] + 40 * [1], [50, 60, 70, 80], [5, 5, 5, 100, 5]])
+def test_large_group_is_held_out_only_if_there_is_no_smaller_one(sizes):
+    groups = np.repeat(np.arange(len(sizes)), sizes).tolist()
+    for seed in range(10):
+        parts = hold_out(len(groups), 0.1, seed=seed, groups=groups, **NAMES)
+        assert len(parts.val) <= max(0.2 * len(groups), min(sizes))
+
+
 def test_too_few_items():
     message = r"a.tsv: .* pairs are too few to hold out a share of 0.1 for validation: .*--data.val"
     with pytest.raises(UserError, match=message):

@@ -53,6 +53,16 @@ def test_several_heads_are_plotted_with_their_mean(tmp_path):
     assert labels.count("2019") == 1
 
 
+@pytest.mark.parametrize(("masked_heads", "hatched"), [([], 0), ([1], 1), ([0, 1], 3)])
+def test_masked_pairs_are_hatched_in_a_head_and_in_the_mean_if_all_heads_mask_them(tmp_path, masked_heads, hatched):
+    weights = alignment_of(2).weights.clone()
+    weights[..., 2] = 0.0
+    weights[masked_heads, :, 2] = -0.0
+    path = plot_alignment(Alignment(source=SOURCE, target=TARGET, weights=weights), tmp_path / "figure.svg")
+    # One panel for the mean, one for each head; the column has a cell in each row.
+    assert path.read_text().count("fill: url(#") == hatched * len(TARGET)
+
+
 @pytest.mark.parametrize(("layer", "shown"), [(None, "layer 3"), (2, "layer 2")])
 def test_one_of_several_layers_is_shown_beside_the_mean_of_all(tmp_path, layer, shown):
     layers = [alignment_of(2, layer=f"layer {number}") for number in (1, 2, 3)]

@@ -21,7 +21,7 @@ from regard.data.batches import Batch, BatchesByCount, generator
 from regard.data.config import EventsConfig
 from regard.data.elements import LabeledRegions
 from regard.data.held_out import describe_held_out, hold_out, last_part
-from regard.data.sample_store import SampleStore
+from regard.data.number_store import NumberStore
 from regard.data.sound.files import SoundNotes, append_sound
 from regard.data.sound.recordings import Recordings, mix_scene
 from regard.data.text.label_normalizer import LabelNormalizer
@@ -134,7 +134,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
     """
     bad_rows = BadRows(config.on_bad, "events")
     by_file, first_line = _read_table(path, config, bad_rows)
-    store, notes = SampleStore(), []
+    store, notes = NumberStore(np.int16, "samples"), []
     length, rate = round(config.seconds * config.sample_rate), config.sample_rate
     spans: list[tuple[int, int]] = []
     files: list[str] = []

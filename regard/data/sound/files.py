@@ -18,7 +18,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from regard.data.sample_store import SampleStore
+from regard.data.number_store import NumberStore
 from regard.data.sound.containers import describe_truncation
 from regard.data.sound.resample import resample
 from regard.errors import UserError
@@ -59,12 +59,12 @@ class _Stream(soundfile.SoundFile):
 
 def read_sound(path: Path, sample_rate: int, where: str = "") -> tuple[NDArray[np.int16], SoundNotes]:
     """Read the samples of a sound file, with notes on them. Raises as `append_sound`."""
-    store = SampleStore()
+    store = NumberStore(np.int16, "samples")
     notes = append_sound(store, path, sample_rate, where)
     return store.array(), notes
 
 
-def append_sound(store: SampleStore, path: Path, sample_rate: int, where: str = "") -> SoundNotes:
+def append_sound(store: NumberStore, path: Path, sample_rate: int, where: str = "") -> SoundNotes:
     """Append the samples of a sound file, resampled to `sample_rate`.
 
     where:  location of the reference to the file, for messages.
@@ -88,13 +88,13 @@ def append_sound(store: SampleStore, path: Path, sample_rate: int, where: str = 
 
 def decode_sound(content: bytes, sample_rate: int, name: str) -> tuple[NDArray[np.int16], SoundNotes]:
     """Return the samples in the content of a sound file, with notes on them. Raises as `append_sound`."""
-    store = SampleStore()
+    store = NumberStore(np.int16, "samples")
     with _spool(content) as file:
         notes = _append(store, file, sample_rate, name)
     return store.array(), notes
 
 
-def _append(store: SampleStore, file: BinaryIO, sample_rate: int, name: str) -> SoundNotes:
+def _append(store: NumberStore, file: BinaryIO, sample_rate: int, name: str) -> SoundNotes:
     start = file.read(_START_BYTES)
     check_content(name, start)
     truncation = describe_truncation(file)

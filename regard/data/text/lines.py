@@ -1,6 +1,7 @@
 """Raw lines of a file, plain or compressed, and descriptions of lines that cannot be decoded."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from regard.errors import UserError
@@ -30,7 +31,7 @@ def read_lines(path: Path) -> list[bytes]:
 
 def split_lines(content: bytes, path: str | Path) -> list[bytes]:
     """Return the lines of the content of a file of this name, as `read_lines`."""
-    content = _check_text(content, path)
+    (content,) = check_text([content], path)
     if len(content) > _LARGE:
         count = content.count(b"\n")
         needed, available = len(content) + _BYTES_PER_LINE * count, available_memory()
@@ -45,34 +46,18 @@ def split_lines(content: bytes, path: str | Path) -> list[bytes]:
     return lines
 
 
-def read_content(path: Path) -> str:
-    """Read a file as one text that ends with a line feed. Raises UserError as `read_lines`, or naming a line that is
-    not UTF-8.
-    """
-    content = _check_text(read_unpacked(path), path)
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        begin = content.rfind(b"\n", 0, error.start) + 1
-        number, line = content.count(b"\n", 0, begin) + 1, content[begin:].partition(b"\n")[0]
-        try:
-            line.decode("utf-8")
-        except UnicodeDecodeError as own:
-            raise UserError(f"{path}, line {number}: {describe_decode_error(own)}.") from None
-        raise
-    return text if text.endswith("\n") else text + "\n"
-
-
-def _check_text(content: bytes, path: str | Path) -> bytes:
-    """Return the content without a byte order mark. Raises UserError if it is empty or UTF-16."""
-    if not content:
+def check_text(pieces: Iterable[bytes], path: str | Path) -> Iterator[bytes]:
+    """Yield the content of a file in pieces, without a byte order mark. Raises UserError if it is empty or UTF-16."""
+    pieces = iter(pieces)
+    first = next(pieces, b"")
+    if not first:
         raise UserError(f"{path}: the file is empty.")
-    if _is_utf16(content[:_SAMPLE]):
+    if _is_utf16(first[:_SAMPLE]):
         raise UserError(f"{path}: looks like UTF-16, expected UTF-8: save it as UTF-8 (iconv -f UTF-16 -t UTF-8 FILE).")
-    content = content.removeprefix(_UTF8_MARK)
-    if not content:
+    first = first.removeprefix(_UTF8_MARK)
+    if not first:
         raise UserError(f"{path}: the file is empty except for a byte order mark.")
-    return content
+    return chain([first], pieces)
 
 
 def read_filled_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -91,8 +76,11 @@ def _consume(lines: list[bytes]) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def describe_decode_error(error: UnicodeDecodeError, where: str = "") -> str:
-    """Describe why a line is not UTF-8, and at which byte."""
+def describe_decode_error(error: UnicodeDecodeError, where: str = "", *, before: int = 0) -> str:
+    """Describe why a line is not UTF-8, and at which byte.
+
+    before:  number of bytes of the line before those that were decoded.
+    """
     if error.object.startswith(b"\x1f\x8b"):
         return "is compressed with gzip: unpack it first"
     if error.object.startswith(_UTF16_MARKS) and b"\0" in error.object:
@@ -102,7 +90,8 @@ def describe_decode_error(error: UnicodeDecodeError, where: str = "") -> str:
         hint = f"; in Windows-1252 it is {wrong.decode('cp1252')!r}: save the file as UTF-8"
     except UnicodeDecodeError:
         hint = ""
-    return f"not UTF-8: byte 0x{wrong.hex()} at position {error.start + 1} of the line{where} ({error.reason}){hint}"
+    place = f"byte 0x{wrong.hex()} at position {before + error.start + 1} of the line{where}"
+    return f"not UTF-8: {place} ({error.reason}){hint}"
 
 
 def _is_utf16(start: bytes) -> bool:

@@ -5,19 +5,14 @@
 Every token is predicted once per epoch, from up to c preceding tokens; each epoch splits the text at other positions.
 """
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.attention.masks import Padded
 from regard.data.batches import Batch, BatchesByCount, pad
-from regard.data.text.lines import read_content
 from regard.errors import UserError
-
-_BLOCK = 1 << 20
-
 
 WindowBatch = Batch[None, Padded]
 """Windows of consecutive tokens, for a model without a source.
@@ -59,32 +54,3 @@ class WindowBatches(BatchesByCount):
         """Return the windows that begin at the given positions."""
         windows = [self.ids[start : start + self.context + 1].tolist() for start in indices]
         return Batch(None, pad(windows), tuple(indices))
-
-
-def read_text(path: str | Path) -> str:
-    """Read a text file, plain or compressed. Raises UserError naming a line that is not UTF-8."""
-    text = read_content(Path(path))
-    if text.isspace():
-        raise UserError(f"{path}: contains only white space.")
-    return text
-
-
-def split_blocks(text: str) -> Iterator[str]:
-    """Split a text into blocks of about a million characters that end at a line feed, where no token extends over it.
-
-    A line of more than two million characters (some corpora are a single one) is split before spaces, too.
-    """
-    start = 0
-    while start < len(text):
-        end = text.find("\n", min(start + _BLOCK, len(text))) + 1 or len(text)
-        if end - start > 2 * _BLOCK:
-            space = text.rfind(" ", start + 1, start + _BLOCK)
-            end = space if space > 0 else end
-        yield text[start:end]
-        start = end
-
-
-def split_lines(text: str) -> Iterator[str]:
-    """Split a text into its lines, and long ones into blocks, to learn a tokenizer from."""
-    for line in text.split("\n"):
-        yield from split_blocks(line) if len(line) > 2 * _BLOCK else [line]

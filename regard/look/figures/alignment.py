@@ -1,4 +1,7 @@
-"""Alignment figure: the weights of one read, with source tokens across and target tokens down."""
+"""Alignment figure: the weights of one read, with source tokens across and target tokens down.
+
+Pairs that the mask excludes, whose recorded weight is -0 (regard.look.slicing.MASKED), are hatched.
+"""
 
 import io
 import textwrap
@@ -14,14 +17,17 @@ from jaxtyping import Float
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PatchCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from regard.errors import UserError
 from regard.look.figures.labels import escape_missing, families_for, readable
 from regard.look.figures.layout import SLANT, TITLE_FONT, Layout, lay_out
 from regard.look.figures.output import check_path
+from regard.look.slicing import MASKED
 from regard.system.writing import write_atomically
 
 
@@ -37,7 +43,7 @@ class Alignment:
     target: Sequence[str]
     """Label of each target token."""
     weights: Float[Tensor, "head target source"]
-    """Each row sums to one."""
+    """Each row sums to one; a masked pair has -0."""
     layer: str = ""
     """Name of the layer; empty if there is only one."""
     head_names: Sequence[str] = ()
@@ -61,13 +67,23 @@ class Alignment:
             raise ValueError("weights must be finite, got NaN or infinity from the model")
 
     def mean(self) -> Float[Tensor, "target source"]:
-        """Return the weights averaged over the heads."""
-        return self.weights.mean(0)
+        """Return the weights averaged over the heads; a pair that all heads mask has -0."""
+        return average(self.weights)
+
+
+def average(weights: Float[Tensor, "head target source"]) -> Float[Tensor, "target source"]:
+    """Return the mean over the heads; a pair that all of them mask has -0, which a sum would not keep."""
+    return weights.mean(0).masked_fill(is_masked(weights).all(0), MASKED)
+
+
+def is_masked(weights: Tensor) -> Tensor:
+    """Return True for the recorded weights of masked pairs."""
+    return (weights == 0) & weights.signbit()
 
 
 _COLORS = "#ffffff #cfe3fd #9ec7fc #6aaafb #468de4 #2971c6 #0c56a5 #073e7a #032751"
 """White to dark blue: CIELAB lightness 100, 89.5, ... 16 in equal steps, OKLCH hue 255."""
-_INK, _PALE, _GRID = "#1f2933", "#66727f", "#e6ebf0"
+_INK, _PALE, _GRID, _HATCH = "#1f2933", "#66727f", "#e6ebf0", "#c3ccd5"
 _DPI = 200
 _MAX_CELLS = 1500
 """Largest number of cells per side of an image; of more, neighbors are merged into one with the largest weight."""
@@ -131,7 +147,7 @@ def _check_layers(layers: Sequence[Alignment], layer: int | None) -> None:
 def _panels(layers: Sequence[Alignment], shown: Alignment) -> list[_Panel]:
     panels = []
     if len(layers) > 1:
-        mean = torch.stack([alignment.mean() for alignment in layers]).mean(0)
+        mean = average(torch.stack([alignment.mean() for alignment in layers]))
         panels.append(_Panel(f"mean of {len(layers)} layers", mean))
     if len(shown.head_names) == 1:
         return [*panels, _Panel(shown.layer, shown.weights[0])]
@@ -148,6 +164,7 @@ def plot_style(families: Sequence[str]) -> Iterator[None]:
         "font.family": [*families, "sans-serif"],
         "pdf.fonttype": 42,
         "svg.fonttype": "none",
+        "hatch.linewidth": 0.5,
         "svg.hashsalt": "regard",
         "text.parse_math": False,  # $ in a label is a literal dollar sign
     }
@@ -187,10 +204,21 @@ def _draw_cells(axes: Axes, weights: Tensor, *, as_image: bool) -> ScalarMappabl
         artist = axes.imshow(cells.numpy(), extent=extent, aspect="auto", interpolation="nearest", **colors)
     else:
         artist = axes.pcolormesh(weights.numpy(), edgecolors=_GRID, linewidth=0.4, **colors)
+        _hatch(axes, is_masked(weights))
     axes.set(xlim=(0, num_sources), ylim=(num_targets, 0))
     axes.tick_params(length=0, pad=3, colors=_INK)
     axes.spines[:].set(color=_PALE, linewidth=0.6)
     return artist
+
+
+def _hatch(axes: Axes, masked: Tensor) -> None:
+    """Hatch the cells of masked pairs, neighbors of a row as one."""
+    edges = torch.diff(nn.functional.pad(masked.int(), (1, 1)))
+    runs = zip((edges == 1).nonzero().tolist(), (edges == -1).nonzero()[:, 1].tolist(), strict=True)
+    cells = [Rectangle((begin, row), end - begin, 1) for (row, begin), end in runs]
+    if cells:
+        style = {"facecolor": "none", "edgecolor": _HATCH, "hatch": "/////", "linewidth": 0}
+        axes.add_collection(PatchCollection(cells, **style))
 
 
 def _label_source(axes: Axes, labels: Sequence[str], layout: Layout) -> None:

@@ -293,9 +293,9 @@ class TrainedRun:
         options = replace(self.options, **{name: getattr(settings, name) for name in names})
         for first in range(0, len(examples), MANY):
             indices = range(first, min(first + MANY, len(examples)))
-            answers = self.answer([examples.input(i) for i in indices], options, first=first + 1)
-            for i, answer in zip(indices, answers, strict=True):
-                value = examples.input(i)
+            values = [examples.input(i) for i in indices]
+            answers = self.answer(values, options, first=first + 1)
+            for i, value, answer in zip(indices, values, answers, strict=True):
                 source = value if isinstance(value, str) or examples.name is None else examples.name(i)
                 line: dict[str, Any] = {"input": i + 1, "source": source if isinstance(source, str) else None}
                 line |= dict(self.recipe.json(answer))

@@ -8,7 +8,7 @@ Source: lectures, D.13 (GPT); radford2018.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -24,7 +24,9 @@ from regard.data.batches import pad
 from regard.data.embedded import dates
 from regard.data.embedded.dates_config import DatesConfig
 from regard.data.held_out import describe_held_out, last_part
-from regard.data.text.windows import WindowBatches, read_text, split_blocks, split_lines
+from regard.data.number_store import NumberStore
+from regard.data.text.corpus import Corpus, make_corpus, read_corpus
+from regard.data.text.windows import WindowBatches
 from regard.data.tokenizer import SPECIALS, UNK, Tokenizer
 from regard.decode.sample import trace_tokens
 from regard.errors import UserError
@@ -48,6 +50,7 @@ _SIZES = {"train": 3000, "test": 300}
 _SAMPLES, _PROMPT, _SHOWN = 3, 24, 40
 _MOST_CHARACTERS = 1000
 """Characters per token of the window beyond which the rest of a line is not tokenized to cut it."""
+_PART = 1 << 24
 _BANNED = list(range(len(SPECIALS)))
 
 
@@ -59,33 +62,30 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     decodes = True
     tokenizer: Tokenizer
 
-    def read(self, split: str, other: Any = None) -> Examples[str]:
+    def read(self, split: str, other: Any = None) -> Examples[Corpus]:
         """Return the text of a split, or of a file; an input is a line of it."""
         data, notes = self.config.data, ()
         if other is not None:
-            text, origin = read_text(other.test[0]), other.test[0]
+            text = read_corpus(other.test[0])
         elif split == "test":
-            text = _dates("test", self.run.seed) if data.test is None else read_text(data.test)
-            origin = data.test or f"dates, {len(text):,} characters"
+            text = _dates("test", self.run.seed) if data.test is None else read_corpus(data.test)
         else:
             text = self._texts[split == "val"]
-            origin = data.train or "dates"
-            if split == "val" and data.val is not None:
-                origin = data.val
-            elif split == "val" and data.train is not None:
-                count, names = sum(map(len, self._texts)), {"origin": origin, "noun": "characters, the last ones,"}
+            if split == "val" and data.val is None and data.train is not None:
+                count, names = sum(map(len, self._texts)), {"origin": text.origin, "noun": "characters, the last ones,"}
                 notes = (describe_held_out(len(text), count, data.val_share, **names),)
-        lines = [line for line in text.split("\n") if line.strip()]
-        return Examples(text, origin, len(lines), input=lambda i: self._cut(lines[i]), skipped=notes)
+        return Examples(text, text.origin, text.line_count, input=lambda i: self._cut(text.line(i)), skipped=notes)
+
+    def usable(self, examples: Examples[Corpus]) -> Examples[Corpus]:
+        """Return the text with its ids."""
+        return replace(examples, targets=self.encode_corpus(examples.data))
 
     def learn(self, folder: Path) -> None:
         """Train the tokenizer on the training text and save it."""
         text = self._texts[0]
-        texts = split_blocks(text) if self.config.tokenizer.kind == "char" else list(split_lines(text))
-        origin = self.config.data.train or ""
         tokenizer = self.take_over(
             lambda init: Tokenizer.load(init / _TOKENIZER),
-            lambda: Tokenizer.train(texts, self.config.tokenizer, origin=origin),
+            lambda: Tokenizer.train(text, self.config.tokenizer, origin=text.origin),
         )
         tokenizer.save(folder / _TOKENIZER)
 
@@ -96,9 +96,8 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def batches(self) -> WindowBatches:
         """Return batches of windows of the text, with other boundaries in each epoch."""
         sizes = {"context": self.config.context, "rows": self.config.batch}
-        return WindowBatches(
-            self.encode(self._texts[0]), seed=self.run.seed, origin=self.config.data.train or "dates", **sizes
-        )
+        text = self._texts[0]
+        return WindowBatches(self.encode_corpus(text), seed=self.run.seed, origin=text.origin, **sizes)
 
     def model(self) -> Model:
         """Return a language model for this vocabulary."""
@@ -109,10 +108,10 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return f"{len(self.tokenizer):,} tokens, context {self.config.context}"
 
     @torch.no_grad()
-    def score(self, inference: ActiveModel, examples: Examples[str], options: Any) -> dict[str, Any]:
+    def score(self, inference: ActiveModel, examples: Examples[Corpus], options: Any) -> dict[str, Any]:
         """Return nll, perplexity and bits per token of a text, and the percentage of unknown tokens."""
         model = cast("Model", inference.model)
-        ids = self.encode(examples.data)
+        ids = examples.targets
         settings = {"context": self.config.context, "rows": 64, "seed": 0, "is_fixed": True}
         batches = WindowBatches(ids, origin=examples.origin, **settings)
         total, count = 0.0, 0
@@ -123,31 +122,36 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             "nll": total / count,
             "perplexity": math.exp(min(total / count, 100.0)),
             "bits_per_token": total / count / math.log(2),
-            "unknown_tokens": 100 * float((ids == UNK).mean()),
+            "unknown_tokens": 100 * sum(np.count_nonzero(part == UNK) for part in _parts(ids)) / len(ids),
         }
 
-    def report(self, inference: ActiveModel, examples: Examples[str]) -> dict[str, Any]:
+    def report(self, inference: ActiveModel, examples: Examples[Corpus]) -> dict[str, Any]:
         """Return the number of predicted tokens, and a few prompts with their continuations."""
         text = examples.data
         sampling = LanguagePrediction(sample=replace(self.config.sample, length=_SHOWN))
         starts = [i * len(text) // _SAMPLES for i in range(_SAMPLES)]
-        prompts = [text[start : start + _PROMPT] for start in starts]
+        prompts = [text.part(start, start + _PROMPT).text() for start in starts]
         samples = []
         for start, prompt in zip(starts, prompts, strict=True):
             rows = self.prepare([prompt], 1).rows if prompt.strip() else []
             output = self.answer(inference, rows, sampling)[0].text if rows else ""
-            reference = text[start + _PROMPT : start + _PROMPT + _SHOWN]
+            reference = text.part(start + _PROMPT, start + _PROMPT + _SHOWN).text()
             texts = zip(("source", "output", "reference"), (prompt, output, reference), strict=True)
             samples.append({key: repr(value)[1:-1] for key, value in texts})
         kind, size = self.config.tokenizer.kind, len(self.tokenizer)
         signature = f"windows of {self.config.context} tokens, {kind}, vocabulary of {size}"
-        return {"examples": len(self.encode(text)) - 1, "signature": signature, "samples": samples}
+        return {"examples": len(examples.targets) - 1, "signature": signature, "samples": samples}
 
     def encode(self, text: str) -> NDArray[np.int32]:
         """Return the ids of a text."""
-        # Lines are tokenized separately anyway, and the library needs a hundred times the memory of its input.
-        parts = [np.asarray(self.tokenizer.encode(self._with_ends(part)), np.int32) for part in split_blocks(text)]
-        return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+        return np.asarray(self.tokenizer.encode(self._with_ends(text)), np.int32)
+
+    def encode_corpus(self, corpus: Corpus) -> NDArray[np.int32]:
+        """Return the ids of a text of any size, in a temporary file if they are many."""
+        store, blocks = NumberStore(np.int32, "token ids"), track(corpus, "characters to tokenize", len(corpus))
+        for block in blocks:
+            store.append(self.encode(block))
+        return store.array()
 
     def token_labels(self, text: str) -> list[str]:
         """Return the label of each token for figures."""
@@ -264,19 +268,25 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return text.replace("\n", " <eos> ") if self.config.data.line_ends == "eos" else text
 
     @cached_property
-    def _texts(self) -> tuple[str, str]:
+    def _texts(self) -> tuple[Corpus, Corpus]:
         """Training and validation text."""
         data = self.config.data
-        text = _dates("train", self.run.seed) if data.train is None else read_text(data.train)
+        text = _dates("train", self.run.seed) if data.train is None else read_corpus(data.train)
         if data.val is not None:
-            return text, read_text(data.val)
+            return text, read_corpus(data.val)
         cut = int(len(text) * (1 - data.val_share))
         if not 0 < cut < len(text):
-            cut = last_part(len(text), data.val_share, origin=data.train or "dates", noun="characters")
-        return text[:cut], text[cut:]
+            cut = last_part(len(text), data.val_share, origin=text.origin, noun="characters")
+        return text.part(0, cut), text.part(cut, len(text))
 
 
-def _dates(split: str, seed: int) -> str:
+def _dates(split: str, seed: int) -> Corpus:
     """Return lines such as: 3 maart 2019 = 2019-03-03."""
     generator = dates.DatesDataset(DatesConfig(epoch_size=_SIZES["train"], test_size=_SIZES["test"]), seed=seed)
-    return "".join(f"{example.text} = {example.iso}\n" for example in generator.examples(split))
+    text = "".join(f"{example.text} = {example.iso}\n" for example in generator.examples(split))
+    return make_corpus(text, "dates" if split == "train" else f"dates, {len(text):,} characters")
+
+
+def _parts(ids: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
+    """Yield parts of an array that may be larger than the memory."""
+    return (ids[start : start + _PART] for start in range(0, len(ids), _PART))

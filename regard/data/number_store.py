@@ -1,0 +1,60 @@
+"""Storage of many numbers, such as samples of sounds or token ids: in memory, or in a temporary file above a limit."""
+
+import tempfile
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from regard.errors import UserError
+
+_MOST_IN_MEMORY = 256 << 20
+
+
+class NumberStore:
+    """Growing array of numbers.
+
+    Above 256 MiB, the numbers are moved to an unnamed temporary file (in the folder TMPDIR), from which the array is
+    memory-mapped; the system removes the file with the process.
+
+    noun:  of the numbers, in the plural, for messages.
+    """
+
+    def __init__(self, dtype: DTypeLike, noun: str) -> None:
+        self.dtype, self.noun = np.dtype(dtype), noun
+        self._memory = bytearray()
+        self._file: IO[bytes] | None = None
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, block: NDArray[Any]) -> None:
+        """Append numbers of this data type.
+
+        Raises:  UserError naming the folder if the temporary file cannot be written.
+        """
+        self._count += len(block)
+        size = self.dtype.itemsize * self._count
+        if self._file is None and size <= _MOST_IN_MEMORY:
+            self._memory += block.tobytes()
+            return
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="regard-")  # noqa: SIM115  # lives as long as the array
+                self._file.write(self._memory)
+                self._memory = bytearray()
+            self._file.write(block.tobytes())
+        except OSError as error:
+            raise UserError(
+                f"{tempfile.gettempdir()}: {size:,} bytes of {self.noun} cannot be written to a "
+                f"temporary file: {error.strerror or error}. Set the environment variable TMPDIR to another folder."
+            ) from error
+
+    def array(self) -> NDArray[Any]:
+        """Return all numbers. Nothing can be appended afterwards."""
+        if self._file is None:
+            return np.frombuffer(self._memory, self.dtype)
+        with self._file as file:
+            file.flush()
+            return np.memmap(file, self.dtype, "r")

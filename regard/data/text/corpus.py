@@ -1,0 +1,141 @@
+"""Text of any size, which is read in blocks: no more than a few of them are in memory.
+
+corpus = read_corpus("book.txt")
+for block in corpus: ...                    all blocks, in order, from the beginning each time
+train, val = corpus.part(0, cut), corpus.part(cut, len(corpus))
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+
+from regard.data.text.lines import check_text, describe_decode_error
+from regard.errors import UserError
+from regard.system.files import BlockReader
+from regard.system.progress import track
+
+_BLOCK = 1 << 18
+
+
+class Corpus:
+    r"""Text, or a part of it, whose iterator yields blocks of about 256 KiB.
+
+    A block ends at a line feed, where no token extends over it; in a line that is much longer, before a space.
+
+    len(corpus):  number of characters
+    """
+
+    def __init__(self, read: Callable[[], Iterable[bytes]], begin: int, end: int, origin: str):
+        """Create the text of the characters begin <= i < end of a text in UTF-8, which `read` returns in pieces."""
+        self._read, self._begin, self._end, self.origin = read, begin, end, origin
+        self._next, self._rest = 0, iter(())
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the blocks. Raises UserError if the file has changed since the first time."""
+        position = 0
+        for block in _decode(self._read(), self.origin):
+            begin, end = max(0, self._begin - position), min(len(block), self._end - position)
+            position += len(block)
+            if begin < end:
+                yield block[begin:end]
+            if position >= self._end:
+                return
+
+    def part(self, begin: int, end: int) -> "Corpus":
+        """Return the characters begin <= i < end."""
+        begin, end = (min(self._begin + max(0, index), self._end) for index in (begin, end))
+        return Corpus(self._read, begin, end, self.origin)
+
+    def text(self) -> str:
+        """Return the whole text, to be used for short parts."""
+        return "".join(self)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines that are not blank; a line that takes several blocks is several."""
+        for block in self:
+            yield from (line for line in block.split("\n") if line and not line.isspace())
+
+    @cached_property
+    def line_count(self) -> int:
+        """Number of lines that are not blank."""
+        return sum(1 for _ in self.lines())
+
+    def line(self, index: int) -> str:
+        """Return a line that is not blank. Fast if the last call was for the line before it."""
+        if index < self._next or self._next == 0:
+            self._next, self._rest = 0, self.lines()
+        found = next(islice(self._rest, index - self._next, None))
+        self._next = index + 1
+        return found
+
+
+def read_corpus(path: str | Path) -> Corpus:
+    """Read a text file, plain or compressed, once: its characters are counted, and it is checked to be UTF-8.
+
+    A line feed is added if the last line has none.
+
+    Raises:  UserError naming the file if it is missing, damaged, empty or UTF-16, or a line that is not UTF-8.
+    """
+    reader, origin = BlockReader(Path(path)), str(path)
+    count, has_text = 0, False
+    for block in track(_decode(reader.blocks(), origin), "characters"):
+        count, has_text = count + len(block), has_text or not block.isspace()
+    if not has_text:
+        raise UserError(f"{origin}: contains only white space.")
+    return Corpus(reader.blocks, 0, count, origin)
+
+
+def make_corpus(text: str, origin: str) -> Corpus:
+    """Return a text in memory as a corpus."""
+    content = text.encode()
+    return Corpus(lambda: [content], 0, len(text), origin)
+
+
+def split_blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Regroup the bytes of a text in UTF-8 into blocks that end at a line feed, or in a long line before a space.
+
+    The last block ends with a line feed, which is added if there is none.
+    """
+    waiting, least = bytearray(), _BLOCK
+    for piece in pieces:
+        for start in range(0, len(piece), _BLOCK):
+            waiting += piece[start : start + _BLOCK]
+            if len(waiting) < least:
+                continue
+            end = waiting.rfind(b"\n") + 1
+            if not end and len(waiting) >= 2 * _BLOCK:
+                end = max(0, waiting.rfind(b" ", 1))
+            if end:
+                yield bytes(waiting[:end])
+                del waiting[:end]
+            # A line without a space is searched again when it is twice as long.
+            least = _BLOCK if end else 2 * len(waiting)
+    if waiting:  # else the last block ended at a line feed, since a cut before a space leaves the space
+        yield bytes(waiting) + (b"" if waiting.endswith(b"\n") else b"\n")
+
+
+def _decode(pieces: Iterable[bytes], origin: str) -> Iterator[str]:
+    """Yield a text in blocks, without a byte order mark."""
+    number, before = 1, 0  # the line at the beginning of a block, and its bytes in earlier blocks
+    for block in check_text(split_blocks(pieces), origin):
+        try:
+            yield block.decode("utf-8")
+        except UnicodeDecodeError as error:
+            begin = block.rfind(b"\n", 0, error.start) + 1
+            line = block[begin:].partition(b"\n")[0]
+            raise _describe_line(line, number + block.count(b"\n", 0, begin), 0 if begin else before, origin) from None
+        number += block.count(b"\n")
+        before = len(block) - block.rfind(b"\n") - 1 + (0 if b"\n" in block else before)
+
+
+def _describe_line(line: bytes, number: int, before: int, origin: str) -> UserError:
+    """Return the error for a line that is not UTF-8."""
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return UserError(f"{origin}, line {number}: {describe_decode_error(error, before=before)}.")
+    raise AssertionError("the line is UTF-8")

@@ -1,0 +1,151 @@
+"""Texts in blocks have the characters, tokens and vocabulary of the whole; bad files are refused by line."""
+
+import bz2
+import gzip
+import os
+
+import numpy as np
+import pytest
+
+from regard.data.config import TokenizerConfig
+from regard.data.text import corpus as module
+from regard.data.text.corpus import Corpus, make_corpus, read_corpus
+from regard.data.tokenizer import Tokenizer
+from regard.errors import UserError
+from regard.system.fingerprints import digest, record_digests
+
+SYMBOLS = ["a", "e", "\u0301", "\n", "\n", " ", "  \n", "1", ".", "\ufdfa", "\r\n", "&quot;", "\u2028", "\u00a0"]
+
+
+def random_text(count: int) -> str:
+    return "".join(np.random.default_rng(1).choice(SYMBOLS, count)) + "\n"
+
+
+def test_text_is_read_plain_or_compressed(tmp_path):
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n", encoding="utf-8")
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"ei") + gzip.compress("n\u00e9".encode()))
+    (tmp_path / "a.txt.bz2").write_bytes(bz2.compress(b"z\n" * 500_000))
+    assert read_corpus(tmp_path / "a.txt").text() == "one\n\ntwo\n"
+    assert read_corpus(tmp_path / "a.txt.gz").text() == "ein\u00e9\n"
+    assert read_corpus(tmp_path / "a.txt.bz2").text() == "z\n" * 500_000
+
+
+def test_text_ends_with_a_line_feed_and_has_no_byte_order_mark(tmp_path):
+    path = tmp_path / "a.txt"
+    for content, text in (
+        (b"\xef\xbb\xbfa\r\nb", "a\r\nb\n"),
+        (b"a\n\n", "a\n\n"),
+        ("\n\u00e9".encode(), "\n\u00e9\n"),
+    ):
+        path.write_bytes(content)
+        assert read_corpus(path).text() == text
+        assert len(read_corpus(path)) == len(text)
+
+
+def test_parts_and_lines_are_those_of_the_text(monkeypatch):
+    monkeypatch.setattr(module, "_BLOCK", 16)
+    text = random_text(500)
+    corpus = make_corpus(text, "here")
+    assert len(list(corpus)) > 20
+    assert len(corpus) == len(text)
+    for begin, end in ((0, 100), (37, 38), (120, 120), (200, 10_000), (len(text) - 3, len(text))):
+        part = corpus.part(begin, end)
+        assert part.text() == text[begin:end]
+        assert len(part) == len(text[begin:end])
+        assert part.part(5, 11).text() == text[begin:end][5:11]
+        lines = [line for line in text[begin:end].split("\n") if line.strip()]
+        assert part.line_count == len(lines)
+        for i in (*range(len(lines)), *range(0, len(lines), 3), *reversed(range(len(lines)))):
+            assert part.line(i) == lines[i]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word", "char"])
+@pytest.mark.parametrize("normalize", ["nfc", "nfkc"])
+def test_text_in_blocks_has_the_tokens_and_the_vocabulary_of_the_whole(monkeypatch, kind, normalize):
+    monkeypatch.setattr(module, "_BLOCK", 16)
+    text = random_text(3000)
+    corpus = make_corpus(text, "here")
+    assert "".join(corpus) == text
+    assert max(map(len, corpus)) < 200
+    config = TokenizerConfig(kind=kind, vocab_size=60, normalize=normalize)
+    tokenizer = Tokenizer.train([text] if kind == "char" else text.split("\n"), config)
+    assert [token for block in corpus for token in tokenizer.encode(block)] == tokenizer.encode(text)
+    again, ids = Tokenizer.train(corpus, config), range(4, len(tokenizer))
+    assert (len(again), again.tokens(ids), again.merges) == (len(tokenizer), tokenizer.tokens(ids), tokenizer.merges)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word", "char"])
+def test_a_line_without_end_is_split_at_spaces(monkeypatch, kind):
+    monkeypatch.setattr(module, "_BLOCK", 40)
+    text = "short one\n" + "".join(f"word{i % 7}, " + " " * (i % 3) for i in range(90)) + "\nend\n" + "x" * 300 + "\n"
+    corpus = make_corpus(text, "here")
+    assert corpus.text() == text
+    *blocks, last = corpus
+    assert max(map(len, blocks)) <= 4 * 40
+    assert last.endswith("x\n")
+    config = TokenizerConfig(kind=kind, vocab_size=60)
+    tokenizer = Tokenizer.train([text], config)
+    assert [token for block in corpus for token in tokenizer.encode(block)] == tokenizer.encode(text)
+    again, ids = Tokenizer.train(corpus, config), range(4, len(tokenizer))
+    assert again.tokens(ids) == tokenizer.tokens(ids)
+
+
+def test_a_vocabulary_of_subwords_needs_texts_that_can_be_read_twice():
+    with pytest.raises(TypeError, match="`texts` must be iterable more than once for BPE, got an iterator"):
+        Tokenizer.train(iter(["a b"]), TokenizerConfig(kind="bpe", vocab_size=60))
+
+
+@pytest.mark.parametrize("block", [7, 1 << 18])
+def test_line_that_is_not_utf8_is_reported_with_its_position(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(module, "_BLOCK", block)
+    path = tmp_path / "b.txt"
+    path.write_bytes(b"fine\n\xff\xfe\n")
+    with pytest.raises(UserError, match=r"b.txt, line 2: not UTF-8: byte 0xff at position 1 of the line"):
+        read_corpus(path)
+    path.write_bytes("\u00e9 fine\n\n\u00e9 ".encode() + b"a long caf\xe9\nmore\n")
+    with pytest.raises(UserError, match=r"b.txt, line 3: not UTF-8: byte 0xe9 at position 14 of the line"):
+        read_corpus(path)
+
+
+def test_texts_without_words_are_refused(tmp_path):
+    path = tmp_path / "a.txt"
+    for content, problem in (
+        (b" \n\t\n", "contains only white space"),
+        (b"", "the file is empty"),
+        (b"\xef\xbb\xbf", "contains only white space"),
+        ("text".encode("utf-16"), "looks like UTF-16, expected UTF-8"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=rf"a.txt: {problem}"):
+            read_corpus(path)
+
+
+def test_file_that_changes_between_two_passes_is_refused(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("one two\n")
+    corpus = read_corpus(path)
+    assert list(corpus) == ["one two\n"]
+    path.write_text("six two\n")
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(UserError, match=r"a.txt: was changed while it was read"):
+        list(corpus)
+
+
+def test_digest_is_that_of_the_decompressed_content(tmp_path):
+    content = random_text(300).encode()
+    (tmp_path / "a.txt").write_bytes(content)
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(content))
+    with record_digests() as digests:
+        read_corpus(tmp_path / "a.txt")
+        read_corpus(tmp_path / "b.txt.gz")
+    assert set(digests.values()) == {digest([content])}
+    assert len(digests) == 2
+
+
+def test_text_from_a_pipe_can_be_read_again(tmp_path):
+    read, write = os.pipe()
+    with os.fdopen(write, "w") as file:
+        file.write("one\ntwo\n")
+    corpus: Corpus = read_corpus(f"/dev/fd/{read}")
+    os.close(read)
+    assert [corpus.text(), corpus.text()] == ["one\ntwo\n"] * 2

@@ -9,6 +9,10 @@ Everything else in this library computes the inputs of this read or visualizes i
 Source: lectures, A.2; vaswani2017, section 3.2.
 """
 
+import functools
+from collections.abc import Callable
+from typing import ParamSpec
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -23,10 +27,27 @@ from regard.attention.masks import Mask
 from regard.attention.memory import KeyValueCache, LinearState
 from regard.attention.scores import ScaledDot, Score
 
+P = ParamSpec("P")
 _SCALED_DOT = ScaledDot()
 _SOFT = Soft()
 
 
+def _takes_a_pair(read: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """Raise TypeError with the right form of the call if keys and values are given as two arguments."""
+
+    @functools.wraps(read)
+    def run(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        if len(args) > 2:
+            raise TypeError(
+                f"{read.__name__} takes a query and a memory, got {len(args)} positional arguments: pass keys and "
+                f"values as a pair, {read.__name__}(query, (keys, values)), and other arguments by name"
+            )
+        return read(*args, **kwargs)
+
+    return run
+
+
+@_takes_a_pair
 def attend(
     query: Float[Tensor, "... query query_dim"],
     memory: KeyValueCache | tuple[Tensor, Tensor],
@@ -68,6 +89,7 @@ def attend(
     return run(inputs) if isinstance(memory, KeyValueCache) else run_checked(run, inputs, ReadTensors(query, *memory))
 
 
+@_takes_a_pair
 def attention_weights(
     query: Float[Tensor, "... query query_dim"],
     memory: KeyValueCache | tuple[Tensor, Tensor],

@@ -13,10 +13,11 @@ def check_part(name: str, part: Any, base: type[Any], example: str) -> None:
     """
     if isinstance(part, base):
         return
+    raise TypeError(f"{name} must be a {base.__name__}, such as {example}, got {describe_part(part)}")
+
+
+def describe_part(part: Any) -> str:
+    """Return what an argument is that is not the part it should be, and how to get one."""
     if isinstance(part, type):
-        found = f"the class {part.__name__}: write {part.__name__}(...)"
-    elif isinstance(part, str):
-        found = repr(part)
-    else:
-        found = f"{type(part).__name__}; to write one, see {PAGE}"
-    raise TypeError(f"{name} must be a {base.__name__}, such as {example}, got {found}")
+        return f"the class {part.__name__}: write {part.__name__}(...)"
+    return repr(part) if isinstance(part, str) else f"{type(part).__name__}; to write one, see {PAGE}"

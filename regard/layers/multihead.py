@@ -61,8 +61,8 @@ class MultiHead(nn.Module):
     def __init__(
         self,
         query_dim: int,
-        *,
         num_heads: int,
+        *,
         key_heads: int | None = None,
         source_dim: int | None = None,
         value_dim: int | None = None,

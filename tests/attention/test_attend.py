@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from regard.attention.attend import attend, attention_weights
+from regard.attention.biases import Alibi
 from regard.attention.choices import Soft
 from regard.attention.kernels import selection
 from regard.attention.kernels.selection import KERNELS
@@ -132,6 +133,30 @@ def test_attend_refuses_inputs_that_do_not_fit():
     for kernel in ("auto", "sdpa", "reference"):
         with pytest.raises(ValueError, match="must have equal sizes, got 5 and 4"):
             attend(query, (keys[:, :4], values), kernel=kernel)
+
+
+@pytest.mark.parametrize("read", [attend, attention_weights])
+def test_keys_and_values_as_two_arguments_are_refused_with_the_form_of_the_call(read):
+    x = torch.randn(2, 3, 4)
+    message = rf"got 3 positional arguments: pass keys and values as a pair, {read.__name__}\(query, \(keys, values\)\)"
+    with pytest.raises(TypeError, match=message):
+        read(x, x, x)
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_masks_and_biases_of_other_kinds_are_refused_with_the_way_to_write_them():
+    x = torch.randn(2, 3, 4)
+    with pytest.raises(TypeError, match=r"write tensor.bool\(\) if 1 means may attend"):
+        dense(torch.ones(3, 3))
+    with pytest.raises(TypeError, match=r"a dense mask must be a boolean tensor .* got list"):
+        dense([[True]])
+    with pytest.raises(TypeError, match=r"lengths must be integers .* got str"):
+        padding("ab")
+    for combine in (lambda a, b: a & b, lambda a, b: b & a, lambda a, b: a | b, lambda a, b: b | a):
+        with pytest.raises(TypeError, match=r"got Tensor; wrap tensors in regard.dense"):
+            combine(torch.ones(3, 3, dtype=torch.bool), causal())
+    with pytest.raises(TypeError, match=r"bias must be a Bias or a floating-point tensor, got the class Alibi: write"):
+        attend(x, (x, x), bias=Alibi)
 
 
 def test_kernel_by_name_is_never_swapped():

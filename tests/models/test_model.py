@@ -33,7 +33,7 @@ def test_core_of_fields_is_that_of_their_config(name: str) -> None:
     assert torch.equal(of_config.encode(items).items, of_fields.encode(items).items)
     with pytest.raises(TypeError, match="`config` must be None if its fields are given, got both it and width"):
         kind(config(), width=12)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'widht'"):
+    with pytest.raises(TypeError, match=r"Config has no field 'widht'. Did you mean 'width'"):
         kind(widht=12)
 
 

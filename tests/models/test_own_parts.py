@@ -1,9 +1,12 @@
-"""Parts of a user's own in a Transformer: score, norm, positions and feed-forward network, without a change here."""
+"""Parts of a user's own in a Transformer: score, choice, norm, positions and feed-forward network."""
+
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from regard.attention.choices import Choice, Soft
 from regard.attention.masks import Padded
 from regard.attention.scores import ScaledDot, Score
 from regard.engines.registry import refusal_reason
@@ -14,6 +17,7 @@ from regard.layers.positions.config import RotaryConfig
 from regard.layers.positions.learned import Learned
 from regard.layers.positions.rotary import Rotary
 from regard.layers.positions.sinusoidal import Sinusoidal
+from regard.layers.read import Read
 from regard.models.cores.config import TransformerConfig
 from regard.models.cores.recurrent import Recurrent
 from regard.models.cores.transformer import Transformer
@@ -184,3 +188,41 @@ def test_wrong_parts_are_named(make, message):
 def test_names_are_not_configs_of_positions():
     with pytest.raises(TypeError, match=r"such as RotaryConfig\(\), got 'rotary'"):
         TransformerConfig(positions="rotary")
+
+
+class Doubled(Choice):
+    """Softmax of twice the scores."""
+
+    def weights(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
+        return Soft().weights(2 * scores, allowed)
+
+
+def test_own_choice_is_that_of_every_read_and_equals_a_config_of_the_same_choice():
+    torch.manual_seed(0)
+    own = Transformer(CONFIG, choice=Doubled).double()
+    torch.manual_seed(0)
+    named = Transformer(replace(CONFIG, beta=2.0)).double()
+    reads = [part for part in own.modules() if isinstance(part, Read)]
+    assert [type(read.choose) for read in reads] == [Doubled] * 6
+    assert len({id(read.choose) for read in reads}) == 6
+    source = Padded(torch.randn(2, 5, 12).double(), torch.tensor([5, 3]))
+    targets = torch.randn(2, 4, 12).double()
+    close(own(targets, own.start(own.encode(source))), named(targets, named.start(named.encode(source))))
+
+
+def test_positions_are_given_by_name():
+    core = Transformer(width=12, heads=3, positions="rotary")
+    assert type(core.positions) is Rotary
+    with pytest.raises(ValueError, match=r"positions must be one of sinusoidal, learned, .* got 'rotery'"):
+        Transformer(positions="rotery")
+
+
+def test_parts_of_a_wrong_kind_are_refused():
+    with pytest.raises(TypeError, match=r"score must be a Score, such as ScaledDot\(\), got Identity; to write one"):
+        Transformer(CONFIG, score=nn.Identity)
+    with pytest.raises(TypeError, match=r"choice must be a Choice, such as Soft\(beta\), got Identity; to write one"):
+        Transformer(CONFIG, choice=nn.Identity)
+    with pytest.raises(TypeError, match=r"choice must be a function that creates a part.* got the part Doubled"):
+        Transformer(CONFIG, choice=Doubled())
+    with pytest.raises(ValueError, match=r"options of a choice must be left out with one of your own, got beta=2.0"):
+        Transformer(beta=2.0, choice=Doubled)

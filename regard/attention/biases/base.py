@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.axes import align_pair, check_broadcasts
+from regard.attention.parts import describe_part
 from regard.attention.picture import Picture, draw_bias
 from regard.attention.positions import Positions
 
@@ -118,7 +119,7 @@ class TensorBias(Bias):
     def __init__(self, tensor: Float[Tensor, "..."]):
         super().__init__()
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"bias must be a Bias or a floating-point tensor, got {type(tensor).__name__}")
+            raise TypeError(f"bias must be a Bias or a floating-point tensor, got {describe_part(tensor)}")
         if not tensor.is_floating_point():
             raise TypeError(
                 f"bias must be floating point, got {tensor.dtype}; pass a boolean tensor as mask=regard.dense(tensor)"

@@ -83,6 +83,8 @@ class Mask(ABC):
     def __or__(self, other: "Mask") -> "Mask":
         return Any(_check_mask(self), _check_mask(other))
 
+    __rand__, __ror__ = __and__, __or__
+
     def __invert__(self) -> "Mask":
         return Not(self)
 
@@ -202,10 +204,12 @@ def dense(tensor: Tensor) -> Mask:
 
     Raises: TypeError if the tensor is not boolean, ValueError if it has fewer than two axes.
     """
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"a dense mask must be a boolean tensor (True = may attend), got {type(tensor).__name__}")
     if tensor.dtype != torch.bool:
         raise TypeError(
-            f"a dense mask must be boolean (True = may attend), got {tensor.dtype}; "
-            "pass numbers that are added to scores as bias="
+            f"a dense mask must be boolean (True = may attend), got {tensor.dtype}; write tensor.bool() if 1 means may "
+            "attend, tensor == 0 if 0 does, and pass numbers that are added to scores as bias="
         )
     if tensor.dim() < 2:
         raise ValueError(f"a dense mask must be (..., query, key), got shape {tuple(tensor.shape)}")

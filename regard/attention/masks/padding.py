@@ -126,6 +126,8 @@ def to_lengths(name: str, lengths: Tensor | Sequence[int] | int) -> Int[Tensor, 
     Raises: TypeError if they are not integers, ValueError if one is negative.
     """
     if not isinstance(lengths, Tensor):
+        if isinstance(lengths, str | bytes):
+            raise TypeError(f"{name} must be integers (items per row), got {type(lengths).__name__}")
         has_rows = not isinstance(lengths, Sequence) or len(lengths) > 0
         lengths = torch.tensor(lengths) if has_rows else torch.zeros(0, dtype=torch.int64)
     if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():

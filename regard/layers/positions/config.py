@@ -1,9 +1,9 @@
 """Configs of positional encodings. Importing them needs no torch."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from regard.settings.declare import settings
-from regard.settings.ranges import Length, Range, Width
+from regard.settings.ranges import Length, Range, Width, short_repr
 
 _POSITIONS = "regard.layers.positions"
 
@@ -98,3 +98,11 @@ class NoPositionsConfig:
 
 PositionsConfig = SinusoidalConfig | LearnedConfig | RotaryConfig | AlibiConfig | RelativeConfig | NoPositionsConfig
 """Config of any positional encoding of a Transformer. `kind` is its class, whose method `create` takes the config."""
+
+
+def positions_config(name: str) -> PositionsConfig:
+    """Return the default config of a positional encoding by its name. Raises ValueError for another name."""
+    kinds: dict[str, type[PositionsConfig]] = {kind.name: kind for kind in get_args(PositionsConfig)}
+    if name not in kinds:
+        raise ValueError(f"positions must be one of {', '.join(kinds)}, got {short_repr(name)}")
+    return kinds[name]()

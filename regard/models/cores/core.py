@@ -13,10 +13,11 @@ is constructed for targets in order or for sets of queries (`in_order`): a set n
 The functions below create the parts of a core that its config names (regard.models.cores.config).
 """
 
+import dataclasses
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 from regard.attention.choices import Choice, Hard, Soft, Sparse, TopK
 from regard.attention.masks import Padded
 from regard.attention.scores.base import Score, ScoreSizes
+from regard.errors import did_you_mean
 from regard.layers.positions.base import PositionalEncoding, PositionSizes
 from regard.layers.positions.config import PositionsConfig
 from regard.models.cores.config import ChoiceConfig
@@ -121,8 +123,11 @@ class Core(nn.Module, ABC):
 def config_of(kind: type[ConfigT], config: ConfigT | None, fields: dict[str, Any]) -> ConfigT:
     """Return a core's config: the given one, or one of these fields.
 
-    Raises: TypeError if both are given, or another object.
+    Raises: TypeError if both are given, or another object, or for an unknown field.
     """
+    known = [entry.name for entry in dataclasses.fields(cast("Any", kind))]
+    for name in fields.keys() - known:
+        raise TypeError(f"{kind.__name__} has no field {name!r}.{did_you_mean(name, known)}")
     if config is None:
         return kind(**fields)
     if not isinstance(config, kind):

@@ -21,9 +21,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.biases import Bias
+from regard.attention.choices import Choice
 from regard.attention.masks import Padded
 from regard.attention.memory import KeyValueCache, Memory, keep_last
-from regard.attention.parts import PAGE
+from regard.attention.parts import PAGE, check_part
 from regard.attention.scores import Score, SoftCap
 from regard.attention.scores.base import ScoreSizes
 from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
@@ -33,7 +34,7 @@ from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
 from regard.layers.norms import RMSNorm
 from regard.layers.positions.base import PositionalEncoding, PositionSizes
-from regard.layers.positions.config import PositionsConfig
+from regard.layers.positions.config import PositionsConfig, positions_config
 from regard.layers.read import Role
 from regard.layers.residual import Residual
 from regard.models.cores.config import SCORES, TransformerConfig
@@ -68,8 +69,9 @@ class Transformer(Core):
     fields: those of TransformerConfig, which documents them.
     Parts of your own replace those of the config:
         score        returns a score, one for each attention
+        choice       returns a choice, one for each attention
         norm         returns the norm of items of a given size: RMSNorm, or nn.LayerNorm
-        positions    the positional encoding, of both stacks
+        positions    the positional encoding, of both stacks; or its name, such as "rotary"
         feedforward  returns a feed-forward network, (batch, time, width) in and out, one for each block
     Layers of other classes than those of this package keep their initial weights.
     Raises: ValueError if window is given with in_order=False, or if parts do not fit together.
@@ -84,20 +86,27 @@ class Transformer(Core):
         decodes: bool = True,
         in_order: bool = True,
         score: Callable[[], Score] | str | None = None,
+        choice: Callable[[], Choice] | str | None = None,
         norm: Callable[[int], nn.Module] | str | None = None,
-        positions: PositionalEncoding | PositionsConfig | None = None,
+        positions: PositionalEncoding | PositionsConfig | str | None = None,
         feedforward: Callable[[], nn.Module] | int | None = None,
         **fields: Any,
     ):
         if not (encodes or decodes):
             raise ValueError("a Transformer must have an encoder or a decoder, got encodes=False and decodes=False")
-        given = {"score": score, "norm": norm, "positions": positions, "feedforward": feedforward}
-        _check_own_parts(**given)
-        own: dict[str, Any] = {name: part if callable(part) else None for name, part in given.items()}
-        fields |= {name: part for name, part in given.items() if part is not None and own[name] is None}
+        parts = {"score": score, "choice": choice, "norm": norm, "positions": positions, "feedforward": feedforward}
+        if isinstance(positions, str):
+            parts["positions"] = positions_config(positions)
+        _check_own_parts(**parts)
+        own: dict[str, Any] = {name: part if callable(part) else None for name, part in parts.items()}
+        fields |= {name: part for name, part in parts.items() if part is not None and own[name] is None}
         if own["score"] is not None and "head_key_dim" in fields:
             fields.setdefault("score", "general")  # one for any sizes: MultiHead asks the own score whether they fit
         config = config_of(TransformerConfig, config, fields)
+        if own["choice"] is not None and config.has_choice:
+            raise ValueError(
+                f"options of a choice must be left out with one of your own, got {config.describe_choice()}"
+            )
         if config.norm_order == "none" and own["norm"] is not None:
             raise ValueError("norm must be None with norm_order='none', which has no norms, got one")
         num_decoder = config.layers if config.decoder_layers is None else config.decoder_layers
@@ -237,11 +246,12 @@ class _Blocks:
         *,
         dropout: float,
         score: Callable[[], Score] | None,
+        choice: Callable[[], Choice] | None,
         norm: Callable[[int], nn.Module] | None,
         positions: PositionalEncoding | None,
         feedforward: Callable[[], nn.Module] | None,
     ):
-        self.config, self.score = config, score
+        self.config, self.score, self.choice = config, score, choice
         self.norm = _norm(config) if norm is None else norm
         self.residual = partial(Residual, config.width, norm=self.norm, order=config.norm_order, dropout=dropout)
         sizes = PositionSizes(config.width, config.heads, config.query_size)
@@ -278,6 +288,10 @@ class _Blocks:
     def attention(self, role: Role, bias: Bias | None = None, positions: PositionalEncoding | None = None) -> MultiHead:
         config = self.config
         score = _score(config) if self.score is None else self.score()
+        check_part("score", score, Score, "ScaledDot()")
+        own = None if self.choice is None else self.choice()
+        if own is not None:
+            check_part("choice", own, Choice, "Soft(beta)")
         return MultiHead(
             config.width,
             num_heads=config.heads,
@@ -286,7 +300,7 @@ class _Blocks:
             head_key_dim=config.head_key_dim,
             head_value_dim=config.head_value_dim,
             score=score,
-            choose=create_choice(config, score, config.heads),
+            choose=create_choice(config, score, config.heads) if own is None else own,
             bias=bias,
             positions=positions,
             kernel=config.kernel,

@@ -12,6 +12,8 @@ const MISSING =
   "Python record(run, vectors=True).";
 /** Largest number of columns and rows of a matrix whose cells have numbers, and the size of such a cell. */
 const [MOST_COLUMNS, MOST_ROWS, WIDE, HIGH] = [16, 24, 46, 20];
+/** Smallest height of a row with a label. */
+const LABELED = 12;
 /** Largest side and cell of other matrices, and their largest number of cells per side. */
 const [SIDE, CELL, MOST_CELLS] = [300, 14, 150];
 /** Largest number of terms of a sum, and of rows of the table. */
@@ -90,8 +92,8 @@ class Walk implements OpenView {
     const { read } = this.shown!;
     const heads = read.heads.length;
     const caption = [
-      heads > 1 ? `head ${numbers.head + 1} of ${heads}${this.shown!.head < 0 ? " (choose another one above)" : ""}` : "",
-      "hover over a cell for its formula; click a row to ask with its query",
+      heads > 1 ? `head ${numbers.head + 1} of ${heads}${this.shown!.head < 0 ? " (a mean over heads has no queries and keys; choose a head above)" : ""}` : "",
+      "hover over a cell for its formula; click a row to select its query",
     ];
     this.canvases.clear();
     const steps = stepsOf(numbers).map(([title, parts], number) =>
@@ -99,7 +101,7 @@ class Walk implements OpenView {
         "section",
         {},
         make("h3", {}, `${number + 1}  ${title}`),
-        ...parts.map((part) => this.figure(part)),
+        ...parts.map((part) => this.figure(part, numbers)),
       ),
     );
     this.steps.replaceChildren(...steps);
@@ -111,7 +113,7 @@ class Walk implements OpenView {
     );
   }
 
-  private figure(part: Part): HTMLElement {
+  private figure(part: Part, numbers: WalkNumbers): HTMLElement {
     const { rows, columns } = part.matrix;
     const hasNumbers = columns <= MOST_COLUMNS && rows <= MOST_ROWS;
     const [across, down] = [Math.min(columns, MOST_CELLS), Math.min(rows, MOST_CELLS)];
@@ -140,7 +142,7 @@ class Walk implements OpenView {
       "figure",
       {},
       make("figcaption", {}, make("strong", {}, part.title), ` ${note}`),
-      canvas,
+      make("div", { class: "walk-matrix" }, ...labelsOf(part, numbers, cell), canvas),
     );
   }
 
@@ -187,7 +189,7 @@ class Walk implements OpenView {
         drawing.textAlign = "center";
         drawing.textBaseline = "middle";
         drawing.fillStyle = Number.isFinite(number) ? scale.ink(number) : cssVariable("--ink");
-        drawing.fillText(shortNumber(number), (column + 0.5) * across, (row + 0.5) * down + 1);
+        drawing.fillText(cellNumber(number, part.isWeights), (column + 0.5) * across, (row + 0.5) * down + 1);
       }
     }
     drawing.strokeStyle = cssVariable("--line");
@@ -231,7 +233,7 @@ class Walk implements OpenView {
     const total = make("tr", {}, make("th", { scope: "row" }, "sum"), make("td"), make("td"), make("td", {}, sum.join(", ")));
     const left = A.columns - keys;
     this.asked.replaceChildren(
-      make("h3", {}, `${label} (query ${query + 1}) asks ${A.columns === 1 ? "1 key" : `${A.columns} keys`}`),
+      make("h3", {}, `query ${query + 1} (${label}) and ${A.columns === 1 ? "1 key" : `${A.columns} keys`}`),
       make(
         "table",
         { class: "walk-table" },
@@ -241,6 +243,22 @@ class Walk implements OpenView {
       left > 0 ? make("p", { class: "note" }, `${left.toLocaleString("en")} more keys are not listed.`) : "",
     );
   }
+}
+
+/** Return the labels of the columns of a matrix, if they are keys and their cells have room, and those of its rows. */
+function labelsOf(part: Part, numbers: WalkNumbers, [wide, high]: [number, number]): HTMLElement[] {
+  const list = (kind: string, labels: readonly string[], size: string) =>
+    make(
+      "div",
+      { class: kind, "aria-hidden": "true" },
+      ...labels.map((label) => make("span", { style: size, title: axisLabel(label) }, axisLabel(label))),
+    );
+  const { rows, columns } = part.matrix;
+  const ofRows = part.rows === "query" ? numbers.queries : numbers.keys;
+  const lists: HTMLElement[] = [];
+  if (part.columns === "key" && wide >= WIDE) lists.push(list("walk-columns", numbers.keys.slice(0, columns), `width: ${wide}px`));
+  if (high >= LABELED) lists.push(list("walk-rows", ofRows.slice(0, rows), `height: ${high}px; line-height: ${high}px`));
+  return lists;
 }
 
 function numberCell(number: number): HTMLElement {
@@ -331,6 +349,14 @@ function sumText(terms: (readonly [number, number])[]): string {
   const texts = sorted.slice(0, MOST_TERMS).map(([a, b]) => `${shortNumber(a)} \u00d7 ${shortNumber(b)}`);
   if (terms.length > MOST_TERMS) texts.push(`${shortNumber(rest)} (${terms.length - MOST_TERMS} smaller terms)`);
   return texts.join(" + ");
+}
+
+/** Return a number of at most seven characters, with three digits: of weights, three decimals. */
+function cellNumber(number: number, isWeight = false): string {
+  if (!Number.isFinite(number) || number === 0) return shortNumber(number);
+  const size = Math.abs(number);
+  if (isWeight || size < 0.01) return number.toFixed(3).replace(/^-(0\.0*)$/, "$1");
+  return size < 1000 ? shortNumber(number) : number.toExponential(1);
 }
 
 function shortNumber(number: number): string {

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -53,7 +53,7 @@ class PredictOptions(DecodingOptions):
     coco: bool = False
     """For boxes: print one JSON list in COCO's format of results (image_id, category_id, bbox, score). The ids are
     those of the COCO file that is the INPUT; for other inputs, images are numbered from 1, and categories in the order
-    of the labels of the run."""
+    of the labels of the run. All boxes are printed, as average precision requires, unless --threshold is given."""
     on_bad: Literal["error", "skip", "truncate"] = "error"
     """Handling of inputs that cannot be used (too long, not UTF-8, damaged): error stops; skip gives an empty output in
     their place and counts them; truncate also cuts texts that are too long."""
@@ -73,16 +73,17 @@ def run(argv: list[str]) -> int:
     """Parse the options, predict and print the outputs."""
     folder, record = read_run_argument(argv, USAGE)
     defaults = NoOptions() if record is None else defaults_of_run(get_entry(record.recipe).options, record.config)
-    if wants_help(argv):
-        print(
-            page(USAGE, ABOUT, [*collect_groups(PredictOptions()), *collect_groups(defaults)])
-            + help_ending("predict", record)
-        )
-        return DONE
-    _check_energy(argv, record)
     # A run that generates images has options of its own for the files that it writes.
     own = PredictOptions() if hasattr(defaults, "out") else PredictToFileOptions()
-    parsed = parse(argv, own, defaults, max_positionals=1 + _MOST, expected="a run folder and inputs")
+    if wants_help(argv):
+        groups = [*collect_groups(own), *collect_groups(defaults)]
+        print(page(USAGE, ABOUT, groups) + help_ending("predict", record))
+        return DONE
+    _check_energy(argv, record)
+    count = {"max_positionals": 1 + _MOST, "expected": "a run folder and inputs"}
+    parsed = parse(argv, own, defaults, **count)
+    if parsed.own.coco and hasattr(defaults, "threshold"):  # average precision is computed of all boxes
+        parsed = parse(argv, own, replace(cast("Any", defaults), threshold=0.0), **count)
     words = parsed.positionals[1:] or ["-"]
     if record is not None:
         words = expand_words(words, get_entry(record.recipe).input_of(record.config))

@@ -150,7 +150,8 @@ def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
         world.run_on_main(partial(recipe.pretrain, directory.path))
     try:
         recipe.open(directory.path)
-        with report_slow(notify, "encoding the training data"):
+        with report_slow(notify, "encoding the data"):
+            recipe.check_test()
             batches = recipe.batches()
         torch.manual_seed(run.seed)
         with check_model_fits(copies=COPIES_IN_TRAINING):

@@ -42,6 +42,8 @@ _FORMS = (
     _Form("xz", ".xz", (b"\xfd7zXZ\0",), lambda: _module("lzma").LZMADecompressor(memlimit=_MOST_DICTIONARY)),
 )
 _OTHERS = {b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip", b"7z\xbc\xaf\x27\x1c": "7z"}
+UNSUPPORTED = {".zst": "zstd", ".zip": "zip", ".7z": "7z"}
+"""Names of other compressions, by the suffix of the file."""
 ENDINGS = tuple(form.ending for form in _FORMS)
 """Suffixes of compressed files."""
 

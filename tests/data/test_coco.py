@@ -61,6 +61,30 @@ def test_ids_of_annotations_are_ignored(read, ids):
     assert [item.labels for item in read(document).items] == [("cat",), ("dog",)]
 
 
+def test_box_is_that_around_the_polygons_if_there_is_none(read):
+    document = content()
+    document["annotations"][0]["segmentation"] = [[0, 0, 40, 30]]
+    box = {"bbox": None, "segmentation": [[5, 6.5, 12, 7, 9, 14.5], [6, 8, 7, 9, 8, 8]]}
+    document["annotations"][1] |= box
+    assert [item.boxes.tolist() for item in read(document).items] == [[[1, 2, 3, 4]], [[5, 6.5, 7, 8]]]
+    for other, message in (
+        ({"counts": [1, 2], "size": [3, 4]}, "must have a bbox, or a segmentation that is a list of polygons"),
+        ([[1, 2, 3]], "must be lists of x1, y1, x2, y2"),
+        ([["a", 2]], "must be lists of x1, y1, x2, y2"),
+        ([], "must be lists of x1, y1, x2, y2"),
+        ([[1, 2, 5, 2]], "has no area"),
+    ):
+        document["annotations"][1]["segmentation"] = other
+        with pytest.raises(UserError, match=rf"annotation 2: .*{message}"):
+            read(document)
+
+
+def test_size_of_zero_is_that_of_the_file(read):
+    document = content()
+    document["images"][0] |= {"width": 0, "height": 0}
+    assert [item.boxes.tolist() for item in read(document).items] == [[[1, 2, 3, 4]], [[5, 6.5, 7, 8]]]
+
+
 def test_images_and_categories_may_be_given_twice_if_they_are_the_same(read):
     document = content()
     for part in ("images", "categories"):

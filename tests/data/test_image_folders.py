@@ -87,7 +87,6 @@ def test_links_to_folders_are_followed_and_no_folder_is_read_twice(folder, tmp_p
     (folder / "cat" / "again").symlink_to(tmp_path / "more" / "deep")
     (folder / "dog" / "link").symlink_to(tmp_path / "more")
     (tmp_path / "more" / "loop").symlink_to(tmp_path / "more")
-    (tmp_path / "more" / "up").symlink_to(folder / "cat")
     (folder / "cat" / "broken").symlink_to(tmp_path / "nowhere")
     cat = [name for name in names(folder) if name.startswith("cat")]
     assert cat == ["cat/0.png", "cat/1.png", "cat/2.png", "cat/again/9.png"]
@@ -114,3 +113,23 @@ def test_class_may_be_called_train(tmp_path):
         (tmp_path / name).mkdir()
         Image.new("L", (2, 2)).save(tmp_path / name / "1.png")
     assert [name for _, name in list_image_folders(tmp_path, "error").files] == ["bus", "train"]
+
+
+def test_link_to_another_class_or_to_a_folder_above_is_refused(folder, tmp_path):
+    one, two, *_ = sorted(entry for entry in folder.iterdir() if entry.is_dir())
+    for target in (two, folder, tmp_path):
+        (one / "more").symlink_to(target, target_is_directory=True)
+        with pytest.raises(UserError, match=rf"{one.name}/more: is a link to .*, whose images would have two classes"):
+            list_image_folders(folder, "error")
+        (one / "more").unlink()
+    (folder / "same").symlink_to(one, target_is_directory=True)
+    with pytest.raises(UserError, match=r"is a link to .*, whose images would have two classes"):
+        list_image_folders(folder, "error")
+
+
+def test_options_that_no_data_uses_are_refused(folder, tmp_path):
+    for name, value in (("file_column", 1), ("label_column", ("kind",)), ("header", "yes"), ("names", ("a", "b"))):
+        config = ImagesConfig(train=str(folder), **{name: value})
+        with pytest.raises(UserError, match=f"--data.{name.replace('_', '-')} is an option of .*leave it out"):
+            read_training_images(config, seed=0)
+    assert read_training_images(ImagesConfig(train=str(folder), test="a.csv", header="yes", val_share=0.5), seed=0)

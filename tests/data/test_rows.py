@@ -149,6 +149,30 @@ def test_several_columns_of_numbers(tmp_path: Path, format: str) -> None:
         assert (file, parse_number_list(label)) == ("good", [1.5, 2.0])
 
 
+def test_first_row_without_a_number_above_numbers_is_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    config, images = LabeledConfig(target="number"), ImagesConfig(target="number")
+    path.write_text("review,price\ngood,3.5\nbad,1\n")
+    assert list(read_labeled(config, path, "train")) == [("good", "3.5"), ("bad", "1")]
+    assert [row[1:] for row in read_image_list(path, images)[0]] == [("good", "3.5"), ("bad", "1")]
+    path.write_text("good,3.5\nbad,1\n")
+    assert len(read_labeled(config, path, "train")) == 2
+    path.write_text("good,much\nbad,more\n")  # no numbers at all: reported where labels are parsed
+    assert len(read_labeled(config, path, "train")) == 2
+    path.write_text("file,price,weight\na.png,3.5,0.2\n")
+    hint = r"line 1: no column 'label' in the header .*; use --data.label-column price weight for all numbers; or use"
+    with pytest.raises(UserError, match=hint):
+        read_image_list(path, images)
+
+
+def test_true_and_false_in_json_lines_are_labels_but_no_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "good", "label": true}\n{"text": "bad", "label": false}\n')
+    assert list(read_labeled(LabeledConfig(), path, "train")) == [("good", "true"), ("bad", "false")]
+    with pytest.raises(UserError, match=r"must be a string or .*, got bool"):
+        read_labeled(LabeledConfig(target="number"), path, "train")
+
+
 def parse_number_list(text: str) -> list[float]:
     return [float(number) for number in json.loads(text)]
 

@@ -146,9 +146,10 @@ def test_results_have_the_ids_of_a_coco_file(boxes, capsys, tmp_path):
     }
     file.write_text(json.dumps(content))
     out = tmp_path / "results.json"
-    assert main(["predict", str(boxes / "run"), str(file), "--coco", "--threshold", "0", "--out", str(out)]) == 0
+    assert main(["predict", str(boxes / "run"), str(file), "--coco", "--out", str(out)]) == 0
     results = json.loads(out.read_text())
     found = load(boxes / "run").predict([tmp_path / "a.png"], threshold=0.0)[0]
+    assert len(found) > len(load(boxes / "run").predict([tmp_path / "a.png"])[0])  # all, not those above the threshold
     assert [row["image_id"] for row in results] == [77] * len(found) != []
     assert [row["category_id"] for row in results] == [{"red": 5, "green": 9}[box.label] for box in found]
     assert [row["bbox"] for row in results] == [

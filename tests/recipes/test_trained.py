@@ -39,6 +39,20 @@ def test_predict_answers_in_order_independently_of_other_inputs(trained_run: Tra
     assert trained_run.predict([]) == []
 
 
+def test_model_in_training_mode_is_set_to_eval_mode_with_a_warning(finished_run: Path) -> None:
+    texts, run = ["3 c b", "1 2"], load(finished_run)
+    expected = run.predict(texts)
+    run.model.train()
+    repr(run)
+    assert run.model.training
+    with pytest.warns(UserWarning, match="run.model was in training mode"):
+        assert run.predict(texts) == expected
+    assert not any(part.training for part in run.model.modules())
+    run.model.train()
+    run.compile("torch")
+    assert run.predict(texts) == expected
+
+
 def test_predict_gives_n_best_with_falling_scores(trained_run: TrainedRun) -> None:
     (predictions,) = trained_run.predict(["ada bob sees cleo"], n_best=4, beam=4, length_penalty=0.5)
     assert [type(prediction) for prediction in predictions] == [Ranked] * 4

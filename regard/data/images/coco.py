@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from regard.data.bad_rows import BadRows
 from regard.data.images.annotations import (
     AnnotatedImage,
@@ -61,7 +63,7 @@ def read_coco(path: Path, bad_rows: BadRows) -> list[AnnotatedImage]:
             if _is_crowd(annotation, where):
                 bad_rows.leave_out(f"{where}: covers a group of objects (iscrowd = 1), which is not used.", "group")
             else:
-                boxes[image].append((parse_box(annotation["bbox"], where), names[category]))
+                boxes[image].append((_box(annotation, where), names[category]))
     return [
         annotate_image(row["file_name"], boxes[key], where, size=_size(row, where))
         for key, (row, where) in images.items()
@@ -130,9 +132,23 @@ def _by_id(path: Path, noun: str, rows: list[Any], keys: tuple[str, ...]) -> dic
 
 def _ids(annotation: object, where: str) -> tuple[Id, Id]:
     """Return the ids of the image and of the category of an annotation."""
-    if not isinstance(annotation, dict) or not {"image_id", "category_id", "bbox"} <= set(annotation):
+    if not isinstance(annotation, dict) or not {"image_id", "category_id"} <= set(annotation):
         raise UserError(f"{where}: expected {_PARTS['annotations']}, got {repr(annotation)[:_SHOWN]}.")
     return _id(annotation["image_id"], "image_id", where), _id(annotation["category_id"], "category_id", where)
+
+
+def _box(annotation: Mapping[str, Any], where: str) -> list[float]:
+    """Return the box of an annotation, or that around its polygons if it has none."""
+    if annotation.get("bbox") is not None:
+        return parse_box(annotation["bbox"], where)
+    polygons = annotation.get("segmentation")
+    if not isinstance(polygons, list) or not all(isinstance(polygon, list) for polygon in polygons):
+        raise UserError(f"{where}: must have a bbox, or a segmentation that is a list of polygons.")
+    numbers = [parse_number(number, most=_MOST_SIDE) for polygon in polygons for number in polygon]
+    if not numbers or None in numbers or any(len(polygon) % 2 for polygon in polygons):
+        raise UserError(f"{where}: the polygons of its segmentation must be lists of x1, y1, x2, y2 ...")
+    x, y = np.array([number for polygon in polygons for number in polygon], float).reshape(-1, 2).T
+    return parse_box([float(x.min()), float(y.min()), float(np.ptp(x)), float(np.ptp(y))], where)
 
 
 def _check_known(noun: str, key: Id, known: Mapping[Id, object], where: str) -> None:
@@ -164,9 +180,9 @@ def _is_crowd(annotation: Mapping[str, Any], where: str) -> bool:
 
 
 def _size(row: Mapping[str, Any], where: str) -> tuple[int, int] | None:
-    """Return the stated width and height of an image, or None if both are missing."""
+    """Return the stated width and height of an image, or None if both are missing, or 0 as some tools write then."""
     sides = row.get("width"), row.get("height")
-    if sides == (None, None):
+    if sides in ((None, None), (0, 0)):
         return None
     width, height = (parse_number(side, most=_MOST_SIDE) or 0 for side in sides)
     if width < 1 or height < 1 or width % 1 or height % 1:

@@ -88,6 +88,7 @@ def memory_limit() -> int:
 
 def read_training_images(config: ImagesConfig, *, seed: int) -> tuple[ImageDataset, ImageDataset]:
     """Read training and validation images: those of the config, a split of the training images, or the digits."""
+    check_image_options(config)
     if config.train is None:
         return load_digits("train"), load_digits("val")
     train = read_images(config.train, config)
@@ -95,6 +96,21 @@ def read_training_images(config: ImagesConfig, *, seed: int) -> tuple[ImageDatas
         return train, read_images(config.val, config, image_shape(train))
     labels = [(label,) for label in train.labels] if config.target == "class" else None
     return split_validation(train, config.val_share, seed=seed, labels=labels)
+
+
+def check_image_options(config: ImagesConfig) -> None:
+    """Raise UserError for an option that none of the data of the config uses."""
+    paths = [Path(path) for path in (config.train, config.val, config.test) if path is not None]
+    has_list = any(Path(plain_name(path)).suffix in FORMATS and not path.is_dir() for path in paths)
+    default = ImagesConfig()
+    for names, kind, is_used in (
+        (("file_column", "label_column", "header"), "lists of files and labels (.tsv, .csv, .jsonl)", has_list),
+        (("names",), "IDX files", not paths or any(not path.is_dir() for path in paths)),
+    ):
+        given = [name for name in names if getattr(config, name) != getattr(default, name)]
+        if given and not is_used:
+            option = given[0].replace("_", "-")
+            raise UserError(f"--data.{option} is an option of {kind}, and none of the data is one: leave it out.")
 
 
 def read_images(path: str | Path, config: ImagesConfig, shape: tuple[int, int, int] | None = None) -> ImageDataset:

@@ -2,13 +2,14 @@
 
     FOLDER/cat/1.png    FOLDER/cat/more/2.jpg    FOLDER/dog/3.jpg
 
-Links to folders are followed. Hidden files and files that macOS, Windows and network drives create are ignored. Other
-files whose extension is not in ENDINGS are skipped and counted.
+Links to folders are followed; those to another class or to a folder above are refused. Hidden files and files that
+macOS, Windows and network drives create are ignored. Other files whose extension is not in ENDINGS are skipped and
+counted.
 """
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,9 @@ _SPLITS = {
 }
 """Names of folders of splits, by the option that takes them."""
 _SHOWN = 8
+
+_FolderId = tuple[int, int]
+"""Device and inode of a folder."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,10 @@ def list_image_folders(path: Path, on_bad: OnBad) -> ImageFolders:
     images: list[tuple[Path, str]] = []
     others: list[Path] = []
     empty: list[str] = []
+    used: dict[_FolderId, Path] = {_id(parent): parent for parent in (path.resolve(), *path.resolve().parents)}
+    used |= {_id(folder): folder for folder in reversed(classes)}
     for folder in classes:
-        files = _files_below(folder)
+        files = _files_below(folder, used)
         supported = [file for file in files if file.suffix.lower() in ENDINGS]
         rest = [file for file in files if file.suffix.lower() not in ENDINGS]
         if rest and not supported:
@@ -92,18 +98,29 @@ def _has_only_folders(folder: Path) -> bool:
     return bool(entries) and all(entry.is_dir() for entry in entries)
 
 
-def _files_below(folder: Path) -> list[Path]:
-    """List the files in a folder and its subfolders. A folder that is the target of several links is read once."""
+def _files_below(top: Path, used: Mapping[_FolderId, Path]) -> list[Path]:
+    """List the files in a folder and its subfolders. A folder that is the target of several links is read once.
+
+    used:   other class folders, and the folders above them, by id.
+    Raises: UserError for a link to one of them, whose images would have two classes.
+    """
     files: list[Path] = []
-    folders, visited = [folder], set()
+    folders, visited = [top], set[_FolderId]()
     while folders:
         folder = folders.pop()
-        status = folder.stat()
-        if (status.st_dev, status.st_ino) not in visited:
-            visited.add((status.st_dev, status.st_ino))
+        key = _id(folder)
+        if used.get(key, top) != top:
+            raise UserError(f"{folder}: is a link to {used[key]}, whose images would have two classes.")
+        if key not in visited:
+            visited.add(key)
             for entry in reversed(_list(folder)):
                 (folders if entry.is_dir() else files).append(entry)
     return sorted(files)
+
+
+def _id(folder: Path) -> _FolderId:
+    status = folder.stat()
+    return status.st_dev, status.st_ino
 
 
 def _list(folder: Path) -> list[Path]:

@@ -29,7 +29,8 @@ FORMATS = {
 def read_image_list(path: Path, config: ImagesConfig) -> tuple[list[tuple[int, str, str]], Skipped]:
     """Return line, file and label of each image, and the skipped lines. Raises UserError naming the first bad line."""
     format = FORMATS[Path(plain_name(path)).suffix]
-    also = {"also": (int, float, list)} if format == "jsonl" else {}
+    types = (bool, int, float, list) if config.target == "class" else (int, float, list)
+    also = {"also": types} if format == "jsonl" else {}
     labels = config.label_column or (None,)
     columns = Columns(
         ("file", *("label" for _ in labels)),

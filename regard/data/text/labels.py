@@ -27,7 +27,7 @@ from regard.system.files import read_json
 
 _VERSION = 1
 _SHOWN, _EXCERPT = 20, 60
-_ALSO: dict[str, tuple[type, ...]] = {"class": (int,), "labels": (int, list), "number": (int, float, list)}
+_ALSO: dict[str, tuple[type, ...]] = {"class": (bool, int), "labels": (int, list), "number": (int, float, list)}
 """Types of a target of each kind that are allowed in a file besides str."""
 
 

@@ -19,7 +19,7 @@ from regard.data.text.lines import read_lines
 from regard.data.text.rows import Columns, Records, decode_line, excerpt, read_records, read_text_records
 from regard.data.tokenizer import MOST_CHARACTERS, check_growth
 from regard.errors import UserError
-from regard.system.compression import plain_name
+from regard.system.compression import UNSUPPORTED, plain_name
 
 _ENDINGS: dict[str, PairFormat] = {
     ".tsv": "tsv",
@@ -209,6 +209,10 @@ def _find_format(path: str | Path, target: str | Path | None, format: PairFormat
     if str(path).startswith(PREFIX) or Path(str(path).partition("#")[0]).is_dir():
         return "huggingface"
     ending = Path(plain_name(path)).suffix
+    if ending in UNSUPPORTED:
+        raise UserError(
+            f"{path}: is compressed by {UNSUPPORTED[ending]}: decompress it first, or use gzip, bzip2 or xz."
+        )
     if ending not in _ENDINGS:
         raise UserError(
             f"{path}: cannot determine the format from the file name (known extensions: {', '.join(_ENDINGS)}, each "

@@ -6,6 +6,7 @@ once. The setting `header` states whether the first row is a header. With auto i
 
     a column is chosen by name
     each column has its expected name in the row, in any case: at the number that was chosen for it, or else anywhere
+    the targets are numbers, no cell of the row is one, and a cell of the next row is
     the reader requires a header (`read_table`)
 
 Another row whose cells are typical names of columns is refused, since it may be either. A column that is not chosen is
@@ -13,6 +14,7 @@ the one of its expected name in the header, or the one in its position.
 """
 
 import json
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +25,7 @@ from typing import Any, NamedTuple
 from regard.data.bad_rows import BadRow
 from regard.data.config import Header
 from regard.data.text.lines import describe_decode_error, read_filled_lines, read_lines
+from regard.data.text.numbers import parse_number
 from regard.data.text.tables import DECIMAL_COMMA, read_rows
 from regard.errors import UserError, did_you_mean
 from regard.system.compression import plain_name
@@ -41,7 +44,7 @@ _TRIED = 100
 """Number of rows in which quotes are looked for."""
 _DOUBLED_QUOTES = re.compile(rb'(?:^|\t)"[^\t"]*""[^\t]*"(?:\t|$)')
 _QUOTED_CELLS = re.compile(rb'"[^\t"]*"(?:\t"[^\t"]*")*')
-_TYPE_NAMES = {int: "an integer", float: "a number", list: "a list"}
+_TYPE_NAMES = {bool: "true or false", int: "an integer", float: "a number", list: "a list"}
 
 
 class Records(NamedTuple):
@@ -131,15 +134,19 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
             raise UserError(f"{first}: {bad.detail}.") from None
     by_name = _find_names(header, chosen, names)
     is_header = columns.header == "yes" or (columns.header == "auto" and (is_named or None not in by_name))
+    is_above = columns.header == "auto" and not is_header and columns.is_numeric
+    is_above = is_above and _is_above_numbers(header, rows, cells)
+    is_header = is_header or is_above
     is_default = not is_header and all(column is None for column in chosen)
     width = len(names) if (is_default and not columns.is_open) or not header else len(header)
     indices: list[int | None] = [
         _index(first, column, header, width) if column is not None else by_name[i] if is_header else None
         for i, column in enumerate(chosen)
     ]
-    if columns.header == "yes" and None in indices and width != len(names):
+    if (is_above or columns.header == "yes") and None in indices and width != len(names):
         missing, shown = names[indices.index(None)], ", ".join(map(repr, header))
-        raise UserError(f"{first}: no column {missing!r} in the header {shown}; {columns.hint}.")
+        hint = f"{_numeric_hint(columns, header, rows, cells)}{columns.hint}"
+        raise UserError(f"{first}: no column {missing!r} in the header {shown}; {hint}.")
     selected = _fill(indices, width)
     if columns.header == "auto" and not is_header and not columns.is_open and len(header) > max(selected):
         _check_data(first, [header[index] for index in selected], columns)
@@ -221,7 +228,7 @@ def parse_json_object(text: str) -> dict[str, Any]:
 def get_field(row: dict[str, Any], name: str, *, also: tuple[type, ...] = ()) -> str:
     """Return the text of a field of a record. If no field has the full name, dots refer to nested objects.
 
-    also: additional types (int, float, list) that are allowed, which are converted to JSON.
+    also: additional types (bool, int, float, list) that are allowed, which are converted to JSON.
 
     Raises:  BadRow if the field is missing or of another type.
     """
@@ -234,7 +241,7 @@ def get_field(row: dict[str, Any], name: str, *, also: tuple[type, ...] = ()) ->
             raise BadRow("missing field", f"no field {name!r} (--data.*-column selects a field); {available}{near}")
         value = value[part]
     try:
-        if isinstance(value, also) and not isinstance(value, bool):
+        if isinstance(value, also) and (bool in also or not isinstance(value, bool)):
             return _check_encodable(json.dumps(value, ensure_ascii=False, default=repr), name)
         shown = excerpt(str(value))
     except RecursionError:
@@ -279,6 +286,35 @@ def _read_header(
     if duplicates:
         raise UserError(f"{path}, line {first}: the header has the column {duplicates[0][:60]!r} twice.")
     return header
+
+
+def _is_above_numbers(header: list[str], rows: Sequence[tuple[int, Any]], cells: Callable[[Any], list[str]]) -> bool:
+    """Return True if no cell of the first row is a number, and one of the second is: the first names columns."""
+    return not _numeric_columns(header) and bool(_numeric_columns(_cells_of(rows[1:2], cells)))
+
+
+def _numeric_hint(
+    columns: Columns, header: list[str], rows: Sequence[tuple[int, Any]], cells: Callable[[Any], list[str]]
+) -> str:
+    """Return the option that chooses all columns of numbers, by the first row below the header."""
+    if not (columns.is_numeric and columns.has_options):
+        return ""
+    names = [header[index] for index in _numeric_columns(_cells_of(rows[1:2], cells)) if index < len(header)]
+    return f"use --data.{columns.names[-1]}-column {' '.join(names)} for all numbers; or " if names else ""
+
+
+def _cells_of(rows: Sequence[tuple[int, Any]], cells: Callable[[Any], list[str]]) -> list[str]:
+    """Return the cells of the first of the rows; none for a bad row, which is reported where it is parsed."""
+    try:
+        return cells(rows[0][1]) if rows else []
+    except BadRow:
+        return []
+
+
+def _numeric_columns(cells: Sequence[str]) -> list[int]:
+    """Return the indices of the cells that are numbers, also with a decimal comma."""
+    numbers = [cell.strip().replace(",", ".") if cell.count(",") == 1 else cell for cell in cells]
+    return [index for index, cell in enumerate(numbers) if parse_number(cell, most=math.inf) is not None]
 
 
 def _find_names(header: list[str], chosen: Sequence[int | str | None], names: Sequence[str]) -> list[int | None]:

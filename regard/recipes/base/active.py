@@ -34,8 +34,7 @@ class ActiveModel:
 
     def __init__(self, module: nn.Module, *, decodes: bool, recipe: str):
         self.module: Any = module.eval()
-        self.model: Any = self.module
-        """The module used for inference: a copy if a module that is not owned was compiled."""
+        self._model: Any = self.module
         self.is_owned = False
         """True if nothing else refers to the module, as after `load`."""
         self._decodes, self._recipe = decodes, recipe
@@ -44,15 +43,27 @@ class ActiveModel:
         self._is_faster_expected = False
         self._warned: set[str] = set()
 
+    @property
+    def model(self) -> Any:
+        """The module used for inference, in eval mode: a copy if a module that is not owned was compiled."""
+        if not self.is_owned and any(part.training for part in self._model.modules()):
+            if self._model.training:  # else new parts, which begin in training mode
+                self._warn_once(
+                    "run.model was in training mode, in which outputs are random: it is set to eval mode; before "
+                    "training it further, call run.model.train()"
+                )
+            self._model.eval()
+        return self._model
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy, which owns the module used for inference and builds its own engine."""
-        return vars(self) | {"_engine": None, "module": self.model, "is_owned": True}
+        return vars(self) | {"_engine": None, "module": self._model, "is_owned": True}
 
     def hand_out(self) -> Any:
         """Return the module. The caller may change it, so the torch engine is used from now on."""
         if self.is_owned or self._engine is not None:
             self._is_faster_expected = self._engine is None or self._engine.name != "torch"
-        self.is_owned, self._engine, self.model = False, None, self.module
+        self.is_owned, self._engine, self._model = False, None, self.module
         return self.module
 
     def compile(
@@ -72,21 +83,22 @@ class ActiveModel:
                 f"the recipe {self._recipe} does not decode tokens, so it has no engines: leave out engine, "
                 "compute_type and workers"
             )
-        model = self.module if self.is_owned else _copy(self.module)
+        model = self.module if self.is_owned else _copy(self.module).eval()
         layout = {"compute_type": choice["compute_type"], "workers": choice["workers"], "cached_only": cached_only}
         self._engine = prepare(choice["engine"], model, **layout, threads=torch.get_num_threads())
-        self.model, self._choice = model, choice
+        self._model, self._choice = model, choice
         _LOG.info("decoding with the engine %s", self._engine.name)
 
     def engine_for(self, count: int, *, traced: bool) -> Engine:
         """Return the engine that decodes `count` inputs; traced: torch, whose attention can be recorded."""
+        model = self.model
         if traced or not self._decodes:
-            return TorchEngine(self.model)
+            return TorchEngine(model)
         if self._engine is not None:
             return self._engine
         if not self.is_owned:
-            self._engine = TorchEngine(self.model)
-            if self._is_faster_expected and self._choice["engine"] != "torch" and prefers_compiled(self.model):
+            self._engine = TorchEngine(model)
+            if self._is_faster_expected and self._choice["engine"] != "torch" and prefers_compiled(model):
                 self._warn_slower(
                     "because run.model was accessed, so that the model may change; run.compile() freezes its present "
                     "state for the faster engines"
@@ -96,15 +108,18 @@ class ActiveModel:
             self.compile(cached_only=self._choice == _AUTO and count < MANY)
         except NotCachedError as error:
             self._warn_slower(f"because {error}")
-            return TorchEngine(self.model)
+            return TorchEngine(model)
         assert self._engine is not None
         return self._engine
 
     def _warn_slower(self, reason: str) -> None:
         """Warn that the torch engine is used, once for each reason."""
-        if reason not in self._warned:
-            self._warned.add(reason)
-            warnings.warn(f"using the torch engine, which is slower, {reason}", stacklevel=6)
+        self._warn_once(f"using the torch engine, which is slower, {reason}")
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(text, stacklevel=7)
 
 
 @contextmanager

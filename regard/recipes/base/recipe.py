@@ -138,6 +138,7 @@ class Recipe(ABC, Generic[ConfigT]):
         self.config: ConfigT = run.config
         self.notify = notify
         self.entry = entry
+        self._test: Examples[Any] | None = None
 
     # Data
 
@@ -193,7 +194,14 @@ class Recipe(ABC, Generic[ConfigT]):
         self.check_examples("val", self.val)
         if self.has_test():
             with record_digests():  # test data is not part of the fingerprint of the training data
-                self.check_examples("test", self.load("test"))
+                self._test = self.load("test")
+            self.check_examples("test", self._test)
+
+    def check_test(self) -> None:
+        """Check, once vocabularies and labels are known, that the test data read by `check` is usable; release it."""
+        test, self._test = self._test, None
+        if test is not None:
+            self.usable(test)
 
     def check_examples(self, split: str, examples: Examples[Any]) -> None:  # few recipes check more
         """Raise UserError if examples as read cannot be used at all."""

@@ -46,7 +46,7 @@ class TrainedRun:
         return vars(self) | {"trace": None}
 
     def __repr__(self) -> str:
-        count = sum(parameter.numel() for parameter in self._model.parameters())
+        count = sum(parameter.numel() for parameter in self._active.module.parameters())
         score = self._test_score()
         tested = "" if score is None else f", test {self.recipe.metric}={score:.4g}"
         return f"{type(self).__name__}({str(self.folder)!r}, recipe={self.run.recipe!r}, parameters={count:,}{tested})"

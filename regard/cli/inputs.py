@@ -137,9 +137,20 @@ def _read_word(word: str, trained: Any, on_bad: str) -> Iterator[list[Input]]:
     elif not is_file(word):
         yield [Input(decode_argument(word))]
     elif recipe.is_table(path):
-        yield from _batches(recipe.read_inputs(path))
+        yield from _batches(_read_table(path, recipe, on_bad))
     else:
         yield from _to_inputs(read_lines(word, on_bad=on_bad), word, trained)
+
+
+def _read_table(path: Path, recipe: Any, on_bad: str) -> Iterator[Input]:
+    """Yield the inputs of a table. Raises UserError for one that cannot be read, unless it is to be skipped."""
+    try:
+        for given in recipe.read_inputs(path, skip_bad=on_bad != "error"):
+            if given.problem and on_bad == "error":
+                raise UserError(given.problem)
+            yield given
+    except UserError as error:  # the option of training is --data.on-bad
+        raise UserError(str(error).replace("--data.on-bad", "--on-bad")) from error
 
 
 def _to_inputs(blocks: Iterable[list[str]], origin: str, trained: Any) -> Iterator[list[Input]]:

@@ -120,6 +120,20 @@ def test_more_outputs_than_beams_are_refused_and_the_beam_stays(run: Path, capsy
     assert [best.text] == trained.predict(["stop"])
 
 
+def test_bad_rows_of_a_table_are_skipped_in_their_place(run: Path, files: Path, capsys) -> None:
+    (files / "bad.tsv").write_bytes(b"stop\tpots\nl\xefve\tx\nevil\tlive\n")
+    assert main(["predict", str(run), "bad.tsv"]) == 2
+    out, err = capsys.readouterr()
+    assert "bad.tsv, line 2: not UTF-8" in err
+    assert main(["predict", str(run), "bad.tsv", "--on-bad", "skip"]) == 0
+    out, err = capsys.readouterr()
+    first, last = load(run).predict(["stop", "evil"])
+    assert out.splitlines() == [first, "", last]
+    assert "skipped 1 of 3 inputs" in err
+    assert main(["look", str(run), "bad.tsv", "--out", "a.html"]) == 2
+    assert "bad.tsv, line 2: not UTF-8" in capsys.readouterr().err
+
+
 def test_bad_inputs_are_skipped_in_their_place_or_truncated(run: Path, files: Path, capsys) -> None:
     long = "stop" * 10
     (files / "bad.txt").write_bytes(f"stop\n{long}\n".encode() + b"l\xefve\npots\n")

@@ -13,6 +13,7 @@ from regard.data.sound.events import (
     EventBatches,
     SoundEvent,
     augment_sound,
+    list_sounds,
     make_sound_scenes,
     read_events,
     segment_starts,
@@ -180,6 +181,33 @@ def test_bad_events_are_reported(folder):
     assert [len(sounds.load(i)[1]) for i in range(3)] == [1, 1, 0]
 
 
+def test_events_longer_than_segments_are_in_all_of_them_and_end_with_their_file(folder):
+    (folder / "events.csv").write_text("file,onset,duration,label\nlong.wav,0,9,a\nshort.wav,,,\n")
+    sounds = read_events(folder / "events.csv", EventsConfig(seconds=0.5))
+    assert [sounds.load(i)[1] for i in range(7)] == [[SoundEvent(0.0, 0.5, "a")]] * 7
+    assert [sounds.name(i) for i in (0, 1, 7)] == ["long.wav, from 0 s", "long.wav, from 0.25 s", "short.wav, from 0 s"]
+    (note,) = sounds.notes
+    assert note.endswith("1 events end after their file, and are cut there; first: " + note.rpartition("first: ")[2])
+    assert "line 2: ends at 9 s, but long.wav at 2 s" in note
+
+
+def test_names_of_columns_may_be_those_of_dcase(folder):
+    table = "filename\tonset\toffset\tevent_label\nlong.wav\t0.25\t0.75\ta\nshort.wav\t\t\t\n"
+    (folder / "dcase.tsv").write_text(table)
+    sounds = read_events(folder / "dcase.tsv", CONFIG)
+    assert sounds.load(0)[1] == [SoundEvent(0.25, 0.5, "a")]
+    assert [file.name for file in list_sounds(folder / "dcase.tsv", CONFIG)] == ["long.wav", "short.wav"]
+
+
+def test_sounds_without_samples_are_left_out(folder):
+    wavfile.write(folder / "zero.wav", RATE, np.zeros(0, np.int16))
+    (folder / "events.csv").write_text("file,onset,duration,label\nzero.wav,,,\nlong.wav,0,1,a\n")
+    with pytest.raises(UserError, match=r"zero.wav: contains no samples. With --data.on-bad skip, such events"):
+        read_events(folder / "events.csv", CONFIG)
+    sounds = read_events(folder / "events.csv", EventsConfig(seconds=1.0, on_bad="skip"))
+    assert (set(sounds.files), len(sounds.skipped)) == ({"long.wav"}, 1)
+
+
 def test_truncated_and_clipped_files_are_summarized(folder):
     (folder / "cut.wav").write_bytes((folder / "long.wav").read_bytes()[:-40_000])
     for name in ("loud", "louder"):
@@ -227,12 +255,16 @@ def test_events_of_segments_equal_those_of_a_direct_search(folder, seconds):
     assert len(sounds) == len(starts)
     for i, start in enumerate(starts):
         spans = [
-            (max(0.0, event.onset - start / RATE), min(seconds, event.offset - start / RATE), event) for event in events
+            (max(0.0, event.onset - start / RATE), min(seconds, min(event.offset, 2.0) - start / RATE), event)
+            for event in events
         ]
         expected = [
-            (first, last - first) for first, last, event in spans if last > first and last - first >= event.duration / 3
+            (first, last - first)
+            for first, last, event in spans
+            if last > first and last - first >= min(seconds, min(event.offset, 2.0) - event.onset) / 3
         ]
-        assert [(event.onset, event.duration) for event in sounds.load(i)[1]] == expected
+        found = [(event.onset, event.duration) for event in sounds.load(i)[1]]
+        assert found == [pytest.approx(pair, abs=1e-12) for pair in expected]
 
 
 def test_batches_hold_centers_and_durations(folder):

@@ -3,7 +3,7 @@
 import pytest
 
 from regard.data.config import TaggedConfig
-from regard.data.text.tagged import read_tagged
+from regard.data.text.tagged import read_tagged, read_words
 from regard.errors import UserError
 
 SENTENCES = ((("we", "met,", "'x'"), ("O", "O", "B-DAY")), (("5",), ("O",)))
@@ -68,3 +68,21 @@ def test_bad_rows_are_named_or_left_out(tmp_path, content, message):
     good = read(tmp_path, content + "\nz,O\n", on_bad="skip")
     assert good[0][-1] == (("z",), ("O",))
     assert len(good[1].skipped) == 1
+
+
+def test_comments_before_sentences_and_marks_of_documents_are_skipped(tmp_path):
+    content = "-DOCSTART-\n\n# id = 1\n# text = x y\nx\tO\n#\tB\n\n# O\ny O\n\n-DOCSTART- -X- O\n"
+    assert read(tmp_path, content, "a.conll")[0] == ((("x", "#"), ("O", "B")), (("#", "y"), ("O", "O")))
+    words = [words for _, words, _ in read_words(tmp_path / "a.conll", TaggedConfig())]
+    assert words == [("x", "#"), ("#", "y")]
+
+
+def test_conllu_needs_chosen_columns(tmp_path):
+    rows = [
+        f"{i}\t{form}\t{form}\t{tag}\t_\t_\t0\troot\t_\t_" for i, form, tag in ((1, "we", "PRON"), (2, "met", "VERB"))
+    ]
+    content = "\n".join(["# sent_id = a", *rows, ""])
+    with pytest.raises(UserError, match=r"looks like CoNLL-U.*--data.token-column 2 --data.tag-column 4"):
+        read(tmp_path, content, "a.conllu")
+    chosen = read(tmp_path, content, "a.conllu", token_column=2, tag_column=4)[0]
+    assert chosen == ((("we", "met"), ("PRON", "VERB")),)

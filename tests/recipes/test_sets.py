@@ -163,6 +163,22 @@ def test_results_have_the_ids_of_a_coco_file(boxes, capsys, tmp_path):
     assert "has no category 'green'" in capsys.readouterr().err
 
 
+def test_images_that_are_missing_in_a_coco_file_are_left_out_of_predictions(boxes, capsys, tmp_path):
+    with Image.open(boxes / "test" / "0.png") as image:
+        image.save(tmp_path / "a.png")
+    images = [{"id": i, "file_name": f"{name}.png"} for i, name in enumerate("ab")]
+    categories = [{"id": 5, "name": "red"}, {"id": 9, "name": "green"}]
+    (tmp_path / "test.json").write_text(json.dumps({"images": images, "categories": categories, "annotations": []}))
+    command = ["predict", str(boxes / "run"), str(tmp_path / "test.json"), "--json"]
+    assert main(command) == 2
+    assert "With --on-bad skip, such" in capsys.readouterr().err
+    assert main([*command, "--on-bad", "skip"]) == 0
+    out, err = capsys.readouterr()
+    (line,) = out.splitlines()
+    assert json.loads(line)["file"].endswith("a.png")
+    assert "skipped 1" in err
+
+
 def test_boxes_of_larger_images_are_in_original_pixels(boxes, tmp_path):
     with Image.open(boxes / "test" / "1.png") as image:
         image.resize((128, 96), Image.Resampling.NEAREST).save(tmp_path / "large.png")
@@ -422,6 +438,15 @@ def test_events_name_the_queries_that_predicted_them(events):
     assert source.places[0] == pytest.approx((0, 0.035))  # four frames, the first of which is cut in half
     assert source.places[10] == pytest.approx((0.395, 0.435), abs=1e-6)
     assert sample_maps.find("cross")[0].weights.shape == (2, len(queries), 25)
+
+
+def test_files_of_a_table_are_inputs_by_their_names(events, capsys):
+    assert main(["predict", str(events / "run"), str(events / "test.csv"), "--json", "--threshold", "0"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    files = dict.fromkeys(line.partition(",")[0] for line in (events / "test.csv").read_text().splitlines()[1:])
+    assert [row["file"] for row in rows] == [str(events / file) for file in files]
+    (expected,) = load(events / "run").predict([events / next(iter(files))], threshold=0.0)
+    assert [event["onset"] for event in rows[0]["events"]] == [pytest.approx(event.onset) for event in expected]
 
 
 def test_long_sounds_have_several_samples(events):

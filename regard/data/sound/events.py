@@ -1,9 +1,9 @@
 """Data sets of sounds with events: sound files with a table of onset, duration and label, or mixed from recordings.
 
 Sounds are divided into segments of one length. Segments of a longer file overlap by half; an event that is cut by the
-edge of a segment counts if at least a third of it is inside. In training, a segment is time-stretched and shifted,
-differently in each epoch, to prevent overfitting on few recordings. Unusable data is reported before training: files
-that are missing or not sound, events without duration or outside their file.
+edge of a segment counts if at least a third of it, or a third of the segment, is inside. In training, a segment is
+time-stretched and shifted, differently in each epoch, to prevent overfitting on few recordings. Unusable data is
+reported before training: files that are missing or not sound, events without duration or outside their file.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,9 +30,11 @@ from regard.data.text.numbers import parse_number
 from regard.data.text.rows import read_table
 from regard.errors import UserError
 
-_COLUMNS = ("file", "onset", "duration|offset", "label")
+_COLUMNS = ("file|filename", "onset", "duration|offset", "label|event_label")
 _TIMES = ("onset", "duration", "offset")
 _LEAST_INSIDE = 1 / 3
+_LEAST_BEYOND = 0.05
+"""Seconds by which an event must exceed its file to be reported."""
 _TEMPO, _SHIFT = 1.15, 0.1
 _CACHE_BYTES = 1 << 30
 _LEAST_SECONDS, _MOST_SECONDS = 1e-5, 1e9
@@ -68,6 +70,8 @@ class SoundDataset:
     """Notes on files that are truncated or clipped, one of each kind, and on the data."""
     files: tuple[str, ...] = ()
     """Sound file of each segment of a table."""
+    begins: tuple[float, ...] = ()
+    """Begin of each segment of a table in its file, in seconds."""
     labels_of: tuple[tuple[str, ...], ...] = ()
     """Labels of each segment of a table."""
 
@@ -78,9 +82,13 @@ class SoundDataset:
         """Return the segments of the given indices of a table."""
         labels_of = tuple(self.labels_of[i] for i in index)
         labels = tuple(sorted({label for own in labels_of for label in own}))
-        files = tuple(self.files[i] for i in index)
+        places = {"files": tuple(self.files[i] for i in index), "begins": tuple(self.begins[i] for i in index)}
         load = self.load
-        return SoundDataset(len(index), lambda i: load(index[i]), labels, self.origin, files=files, labels_of=labels_of)
+        return SoundDataset(len(index), lambda i: load(index[i]), labels, self.origin, labels_of=labels_of, **places)
+
+    def name(self, index: int) -> str:
+        """Return the file of a segment and where it begins; of a scene, its number."""
+        return f"{self.files[index]}, from {self.begins[index]:g} s" if self.files else f"sound {index}"
 
     def hold_out(self, share: float, *, seed: int) -> tuple["SoundDataset", "SoundDataset"]:
         """Return training and validation segments of a table; see `regard.data.held_out.hold_out`.
@@ -139,30 +147,55 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
     spans: list[tuple[int, int]] = []
     files: list[str] = []
     events_of: list[list[SoundEvent]] = []
+    begins: list[float] = []
+    cut: list[str] = []
     for file, rows in by_file.items():
         first = len(store)
-        notes.append(append_sound(store, path.parent / file, rate, first_line[file]))
+        try:
+            notes.append(append_sound(store, path.parent / file, rate, first_line[file]))
+        except UserError as error:
+            if len(store) > first:  # samples up to the damage are stored, and belong to no segment
+                raise
+            bad_rows.add(str(error))
+            continue
         if notes[-1].cut_off and config.on_bad == "error":
             raise UserError(f"{notes[-1].cut_off} With --data.on-bad skip, it is read up to there.")
         count = len(store) - first
-        for where, event in rows[:]:
-            if event.onset >= count / rate:
+        events: list[SoundEvent] = []
+        for where, event in rows:
+            end = count / rate
+            if event.onset > end - _LEAST_SECONDS:
                 bad_rows.add(f"{where}: the event begins at {event.onset:g} s, after the end of {file}.")
-                rows.remove((where, event))
+                continue
+            if event.offset > end + _LEAST_BEYOND:
+                cut.append(f"{where}: ends at {event.offset:g} s, but {file} at {end:g} s")
+            events.append(replace(event, duration=min(event.duration, end - event.onset)))
         starts = segment_starts(count, length)
         files += [file] * len(starts)
+        begins += [start / rate for start in starts]
         spans += [(first + start, min(length, count - start)) for start in starts]
-        events_of += _assign([event for _, event in rows], np.array(starts) / rate, config.seconds)
+        events_of += _assign(events, np.array(starts) / rate, config.seconds)
+    if not spans:
+        raise UserError("\n".join(filter(None, [f"{path}: names no usable sound.", bad_rows.skipped.describe()])))
     samples = store.array()
 
     def load(i: int) -> tuple[NDArray[np.int16], list[SoundEvent]]:
         start, count = spans[i]
         return np.pad(samples[start : start + count], (0, length - count)), events_of[i]
 
-    labels = tuple(sorted({event.label for rows in by_file.values() for _, event in rows}))
+    labels = tuple(sorted({event.label for events in events_of for event in events}))
     labels_of = tuple(tuple(sorted({event.label for event in events})) for events in events_of)
-    summaries = tuple(f"{path}: {note}" for note in _summaries(notes))
-    return SoundDataset(len(spans), load, labels, str(path), bad_rows.skipped, summaries, tuple(files), labels_of)
+    summaries = [f"{path}: {note}" for note in _summaries(notes)]
+    if cut:
+        summaries.append(f"{path}: {len(cut)} events end after their file, and are cut there; first: {cut[0]}")
+    places = {"files": tuple(files), "begins": tuple(begins), "labels_of": labels_of}
+    return SoundDataset(len(spans), load, labels, str(path), bad_rows.skipped, tuple(summaries), **places)
+
+
+def list_sounds(path: Path, config: EventsConfig) -> list[Path]:
+    """Return the sound files that a table names, in their order. Raises UserError naming the line."""
+    by_file, _ = _read_table(path, config, BadRows(config.on_bad, "events"))
+    return [path.parent / file for file in by_file]
 
 
 def segment_starts(samples: int, length: int) -> list[int]:
@@ -252,7 +285,8 @@ def _read_table(
     for number, row in records.rows:
         where = f"{path}, line {number}"
         with bad_rows.catch(where):
-            file, onset, duration, offset, label = records.parse(row)
+            file, filename, onset, duration, offset, label, event_label = records.parse(row)
+            file, label = file or filename, label or event_label
             if not file:
                 raise UserError(f"{where}: expected the name of a sound file, got none.")
             events = by_file.setdefault(file, [])
@@ -305,8 +339,8 @@ def _summaries(notes: Sequence[SoundNotes]) -> tuple[str, ...]:
 
 
 def _clip(event: SoundEvent, start: float, seconds: float) -> SoundEvent | None:
-    """Return the part of an event inside a segment, or None if it is less than a third of the event."""
+    """Return the part of an event inside a segment, or None if it is less than a third of the event and the segment."""
     first, last = max(0.0, event.onset - start), min(seconds, event.offset - start)
-    if last - first < _LEAST_INSIDE * event.duration or last <= first:
+    if last - first < _LEAST_INSIDE * min(event.duration, seconds) or last <= first:
         return None
     return SoundEvent(first, last - first, event.label)

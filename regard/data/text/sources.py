@@ -7,7 +7,6 @@ from typing import NamedTuple
 from regard.data.bad_rows import BadRow
 from regard.data.config import Header
 from regard.data.text.rows import Columns, read_records
-from regard.errors import UserError
 from regard.system.compression import plain_name
 
 _FORMATS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -18,6 +17,8 @@ class Source(NamedTuple):
 
     line: int
     text: str
+    problem: str = ""
+    """Reason why the line has no text."""
 
 
 def read_sources(
@@ -27,7 +28,7 @@ def read_sources(
 
     name:   expected name of the column or field; the first column without such a header.
     column: the one chosen in training.
-    Raises: UserError naming the file and the line.
+    Raises: UserError naming the file if no line of it can be read.
     """
     format = _FORMATS[Path(plain_name(path)).suffix]
     records = read_records(path, format, Columns((name,), (column,), header=header, is_open=True))
@@ -35,5 +36,6 @@ def read_sources(
         try:
             (text,) = records.parse(row)
         except BadRow as bad:
-            raise UserError(f"{path}, line {number}: {bad.detail}") from None
-        yield Source(number, text)
+            yield Source(number, "", f"{path}, line {number}: {bad.detail}")
+        else:
+            yield Source(number, text)

@@ -1,7 +1,8 @@
 """Data sets for token tagging: readers and batches.
 
     we       O                      FILE: a token and its tag a line, the first and the last of its columns (tabs or
-    met      O                      white space between), a blank line between sentences; -DOCSTART- is skipped
+    met      O                      white space between), a blank line between sentences; comments (# ...) before a
+                                    sentence and -DOCSTART- are skipped
     on       O
     5        B-DAY                  FILE.jsonl: {"tokens": ["we", "met", ...], "tags": ["O", "O", ...]}
 
@@ -42,6 +43,8 @@ from regard.system.compression import plain_name
 
 _NO_TAG = -1
 _DOCUMENT = "-DOCSTART-"
+_CONLLU = 10
+"""Number of columns of CoNLL-U."""
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NAMES = (
     ("tokens", "token", "words", "word", "form", "text", "sentence"),
@@ -114,7 +117,7 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
         word_tags: tuple[str, ...] = ()
         with bad_rows.catch(f"{path}, line {number}"):
             words, word_tags = parse()
-        if words and words[0] != _DOCUMENT:
+        if words:
             tokens.append(words)
             tags.append(tuple(normalizer[tag] for tag in word_tags))
             lines.append(number)
@@ -124,30 +127,39 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
     return TaggedSentences(tuple(tokens), tuple(tags), tuple(lines), str(path), bad_rows.skipped)
 
 
-def read_words(path: Path, config: TaggedConfig) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield the sentences of a file, with or without tags: the number of the first line, and the words.
+class Words(NamedTuple):
+    """Words of a sentence, and the number of its first line."""
 
-    Raises: UserError naming the line.
-    """
+    line: int
+    words: tuple[str, ...]
+    problem: str = ""
+    """Reason why the sentence has no words."""
+
+
+def read_words(path: Path, config: TaggedConfig) -> Iterator[Words]:
+    """Yield the words of the sentences of a file, with or without tags."""
     if _is_json(path, config):
         field = str(config.token_column or "tokens")
         for number, line in enumerate(read_lines(path), start=1):
             if line.strip():
-                yield number, _parse_words(line, field, f"{path}, line {number}")
+                yield _read_sentence(path, number, partial(_parse_words, line, field))
         return
     groups = _read_groups(path, config)
     if any(len(row.cells) > 1 or row.problem for group in groups for row in group):
         for number, parse in _read_sentences(path, config):
-            try:
-                words, _ = parse()
-            except BadRow as bad:
-                raise UserError(f"{path}, line {number}: {bad.detail}.") from None
-            if words[0] != _DOCUMENT:
-                yield number, words
+            yield _read_sentence(path, number, lambda parse=parse: parse()[0])
         return
     for group in groups:  # a word in each line
-        if group[0].cells[0] != _DOCUMENT:
-            yield group[0].number, tuple(row.cells[0] for row in group)
+        yield Words(group[0].number, tuple(row.cells[0] for row in group))
+
+
+def _read_sentence(path: Path, number: int, parse: Callable[[], tuple[str, ...]]) -> Words:
+    try:
+        return Words(number, parse())
+    except BadRow as bad:
+        return Words(number, (), f"{path}, line {number}: {bad.detail}.")
+    except UserError as error:
+        return Words(number, (), str(error))
 
 
 def encode_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
@@ -213,13 +225,10 @@ def _read_groups(path: Path, config: TaggedConfig) -> list[list[_Row]]:
     return _read_csv(path) if is_csv else _read_columns(path)
 
 
-def _parse_words(line: bytes, field: str, where: str) -> tuple[str, ...]:
-    try:
-        words = _string_tuple(parse_json_object(decode_line(line)).get(field))
-    except BadRow as bad:
-        raise UserError(f"{where}: {bad.detail}.") from None
+def _parse_words(line: bytes, field: str) -> tuple[str, ...]:
+    words = _string_tuple(parse_json_object(decode_line(line)).get(field))
     if words is None:
-        raise UserError(f"{where}: expected {field}, a list of strings, got {line[:60]!r}.")
+        raise BadRow("no tokens", f"expected {field}, a list of strings, got {line[:60]!r}")
     return words
 
 
@@ -237,7 +246,22 @@ def _read_columns(path: Path) -> list[list[_Row]]:
             continue
         cells = text.split("\t") if "\t" in text else text.split()
         groups[-1].append(_Row(number, [cell.strip() for cell in cells]))
+    groups = [_without_comments(group) for group in groups]
     return [group for group in groups if group]
+
+
+def _without_comments(rows: list[_Row]) -> list[_Row]:
+    """Return the rows of a sentence without the comments before it and the marks of documents.
+
+    A comment begins with # and has other columns than the last row, or the form `# name = value`; "# O" is a token.
+    """
+    first = 0
+    while first < len(rows) and rows[first].cells[:1] and rows[first].cells[0].startswith("#"):
+        cells, others = rows[first].cells, rows[-1].cells
+        if len(cells) == len(others) and not (len(cells) > 2 and cells[2] == "="):
+            break
+        first += 1
+    return [row for row in rows[first:] if row.cells[:1] != [_DOCUMENT]]
 
 
 def _read_csv(path: Path) -> list[list[_Row]]:
@@ -265,6 +289,11 @@ def _find_columns(groups: Sequence[Sequence[_Row]], path: Path, config: TaggedCo
     has_header = config.header == "yes" or (config.header == "auto" and bool(names or has_names))
     if names and not has_header:
         raise UserError(f"{path}: columns must be chosen by number with --data.header no, got {names[0]!r}.")
+    if config.token_column is None and not has_header and _is_conllu(groups):
+        raise UserError(
+            f"{path}: looks like CoNLL-U, whose first column is a number: choose the columns of tokens and tags, such "
+            "as --data.token-column 2 --data.tag-column 4."
+        )
     indices = []
     for column, known, default in zip(chosen, by_name, (0, -1), strict=False):
         if isinstance(column, str):
@@ -280,6 +309,12 @@ def _find_columns(groups: Sequence[Sequence[_Row]], path: Path, config: TaggedCo
         else:
             indices.append(default if known is None or not has_header else known)
     return _Table(indices[0], indices[1], by_name[2] if has_header else None, has_header)
+
+
+def _is_conllu(groups: Sequence[Sequence[_Row]]) -> bool:
+    """Return True if rows have ten columns, and the first is the number of the token in the sentence."""
+    rows = groups[0] if groups else []
+    return bool(rows) and all(len(row.cells) == _CONLLU and row.cells[0][:1].isdecimal() for row in rows)
 
 
 def _is_sentence_a_row(groups: Sequence[Sequence[_Row]], table: _Table) -> bool:

@@ -79,12 +79,11 @@ def prepare_pixels(inputs: Sequence[Any], first: int, data: ImagesConfig, shape:
 
 
 def list_images(path: Path, data: ImagesConfig) -> Iterator[Input]:
-    """Yield the image files of a list, with or without labels. Raises UserError naming the file and the line."""
-    for line, name in read_sources(path, "file", column=data.file_column, header=data.header):
+    """Yield the image files of a list, with or without labels."""
+    for line, name, problem in read_sources(path, "file", column=data.file_column, header=data.header):
         file = resolve_path(path.parent, name.strip())
-        if not file.is_file():
-            raise UserError(f"{path}, line {line}: {file}: no such file")
-        yield Input(str(file), str(file))
+        missing = "" if problem or file.is_file() else f"{path}, line {line}: {file}: no such file"
+        yield Input(str(file), str(file), problem=problem or missing)
 
 
 def to_color_image(given: Any, where: str) -> PillowImage:

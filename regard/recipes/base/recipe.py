@@ -267,13 +267,16 @@ class Recipe(ABC, Generic[ConfigT]):
         """Return True if `read_inputs` reads this file; others are one input or have one in each line."""
         return plain_name(path).endswith(self.tables)
 
-    def read_inputs(self, path: Path) -> Iterable[Input]:
+    def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
         """Return the inputs of a file of data, read as for `evaluate` with the columns of the run.
 
+        An input that cannot be read has a `problem`, if the file is a list of inputs. Of other files, it is an error,
+        or left out and reported (skip_bad).
         Raises: UserError naming the file and the line.
         """
         other = defaults_of_run(self.entry.evaluation, self.config).data
-        examples = self.load("test", replace(other, test=(str(path),)))
+        policy = {"on_bad": "skip"} if skip_bad and hasattr(other, "on_bad") else {}
+        examples = self.load("test", replace(other, test=(str(path),), **policy))
         for i in range(len(examples)):
             value = examples.input(i)
             if isinstance(value, str) or examples.name is None:

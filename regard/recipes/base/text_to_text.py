@@ -150,12 +150,12 @@ class TextToTextRecipe(Recipe[ConfigT]):
             "samples": [dict(zip(("source", "output", "reference"), row, strict=True)) for row in rows[:_SAMPLES]],
         }
 
-    def read_inputs(self, path: Path) -> Iterator[Input]:
+    def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         """Yield the source texts of a file, with or without targets."""
         data: Any = self.settings.data
         column, header = getattr(data, "source_column", None), cast("Any", getattr(data, "header", "auto"))
         sources = read_sources(path, "source", column=column, header=header)
-        return (Input(text, str(path), line) for line, text in sources)
+        return (Input(text, str(path), line, problem) for line, text, problem in sources)
 
     def shorten(self, value: str) -> str:
         """Return the longest beginning of a text that is not too long."""

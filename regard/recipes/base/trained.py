@@ -38,6 +38,7 @@ class TrainedRun:
         self.folder = folder
         self.entry = recipe.entry
         self._active = recipe.inference(model)
+        self._own_test: Examples[Any] | None = None
         self.trace: Trace | None = None
         """Trace that receives what the run computes; None unless its attention is recorded (regard.look.record)."""
 
@@ -231,6 +232,8 @@ class TrainedRun:
 
     def _test_examples(self, other: Any = None, notify: Callable[[str], None] | None = None) -> Examples[Any]:
         """Return the usable test examples of the run, or of other data. Raises UserError if there are none."""
+        if other is None and self._own_test is not None:
+            return self._own_test
         if other is None and not self.recipe.has_test():
             raise UserError(f"the run {self.folder} has no test data: give it with --data.test")
         try:
@@ -242,7 +245,10 @@ class TrainedRun:
                 f"{str(error).rstrip('.')}: this is the test data of the run {self.folder}, whose names of files hold "
                 "in the folder where it was trained; name the file with --data.test"
             ) from error
-        return self.recipe.load_usable(examples, notify=notify)
+        usable = self.recipe.load_usable(examples, notify=notify)
+        if other is None:
+            self._own_test = usable
+        return usable
 
     def _prepare(self, inputs: Sequence[Any], first: int, names: Sequence[str] = ()) -> Prepared:
         """Read the inputs, and report what is unusual about them."""

@@ -5,7 +5,7 @@
 Source: lectures, E.5 (sequence to set: location and duration of events); carion2020.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -21,6 +21,7 @@ from regard.data.sound.events import (
     EventBatches,
     SoundDataset,
     SoundEvent,
+    list_sounds,
     make_sound_scenes,
     read_events,
     segment_starts,
@@ -35,6 +36,7 @@ from regard.models.model import Model
 from regard.models.readers.sound import FrameReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import EventsAnswer
+from regard.recipes.base.inputs import Input
 from regard.recipes.base.likelihood import set_log_prob
 from regard.recipes.base.recipe import Examples, File, Prepared, Recipe, describe_skipped, plan_by_count
 from regard.recipes.base.scoring import device_of
@@ -118,7 +120,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             sounds.origin,
             len(sounds),
             input=lambda i: np.array(sounds.load(i)[0]),
-            name=lambda i: f"sound {i}",
+            name=sounds.name,
             reference=lambda i: _format_events(sounds.load(i)[1]),
             skipped=notes,
         )
@@ -214,6 +216,11 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             ]
             rows.append(row)
         return rows
+
+    def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
+        """Yield the sound files that a table names, each as a whole."""
+        data = replace(self.config.data, on_bad="skip" if skip_bad else self.config.data.on_bad)
+        return (Input(str(file), str(file)) for file in list_sounds(path, data))
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
         """Return overlapping segments of each sound, each of which contributes the events in its middle part.

@@ -98,10 +98,10 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
             batches.collate(0, rows) for rows in track(plan_by_count(examples.targets, _BATCH), "images", len(examples))
         )
 
-    def read_inputs(self, path: Path) -> Iterable[Input]:
+    def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
         """Return the images of a list, with or without labels, or of an IDX file."""
         is_list = plain_name(path).endswith(TABLES)
-        return list_images(path, self.config.data) if is_list else super().read_inputs(path)
+        return list_images(path, self.config.data) if is_list else super().read_inputs(path, skip_bad=skip_bad)
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
         """Return the pixels of each image."""

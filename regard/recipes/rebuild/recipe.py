@@ -154,12 +154,12 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             signature += f" of {self.config.model.codebook_size} codes"
         return {"signature": signature}
 
-    def read_inputs(self, path: Path) -> Iterable[Input]:
+    def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
         """Return the images of a list or an IDX file, or the vectors of a file."""
         data = self.config.data
         if isinstance(data, ImagesConfig) and plain_name(path).endswith(TABLES):
             return list_images(path, data)
-        return super().read_inputs(path)
+        return super().read_inputs(path, skip_bad=skip_bad)
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
         """Return the pixels of each image, or each vector."""

@@ -166,11 +166,11 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         batches = LabeledBatches(texts, examples.targets, batch_tokens=budget, seed=0, extend=extend)
         return (batches.collate(0, rows) for rows in track(batches.plan(0), "texts", len(examples)))
 
-    def read_inputs(self, path: Path) -> Iterator[Input]:
+    def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         """Yield the texts of a file, with or without labels."""
         data = self.config.data
         texts = read_sources(path, "text", column=data.text_column, header=data.header)
-        return (Input(text, str(path), line) for line, text in texts)
+        return (Input(text, str(path), line, problem) for line, text, problem in texts)
 
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
         """Return the ids of each text, and its log-count ratios. An empty text is read as one unknown token."""

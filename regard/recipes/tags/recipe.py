@@ -176,10 +176,10 @@ class TagsRecipe(Recipe[TagsRunConfig]):
                 predicted[i] = [self.labels.names[number] for number in log_p[row][has_tag[row]].argmax(-1).tolist()]
         return predicted, log_probs
 
-    def read_inputs(self, path: Path) -> Iterator[Input]:
+    def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         """Yield the sentences of a file of tokens, with or without tags."""
-        for line, tokens in read_words(path, self.config.data):
-            yield Input(list(tokens), str(path), line)
+        for line, tokens, problem in read_words(path, self.config.data):
+            yield Input(list(tokens), str(path), line, problem)
 
     def shorten(self, value: str | Sequence[str]) -> list[str]:
         """Return the first words of a sentence, as many as are not too long."""

@@ -1,7 +1,7 @@
 """Heatmaps as SVG: of masks and biases, one row per query, one column per key; of matrices, such as those of positions.
 
     mask            dark: may attend        light: masked
-    bias, matrix    blue: below zero        orange: above zero        hatched: -inf, masked
+    bias, matrix    blue: above zero        orange: below zero        hatched: -inf, masked
 
 The numbers on the axes are positions: the last query is at the last key. In a large heatmap a cell stands for k x k
 neighboring pairs: for a mask, its darkness is the fraction of allowed pairs, in quarters rounded up, so that a single
@@ -34,8 +34,8 @@ _STRIP = 2**20
 
 _INK, _PALE, _FRAME = "#1f2933", "#52606d", "#9aa5b1"
 _SHARES = ("#eef2f6", "#b5d3fb", "#6aaafb", "#2971c6", "#0b4a8f")
-_BELOW = ("#073e7a", "#0c56a5", "#2971c6", "#468de4", "#85b8fb", "#c4ddfd")
-_ABOVE = ("#fddcc0", "#fbb782", "#ee9149", "#d26e1e", "#a9520c", "#7a3800")
+_BELOW = ("#7a3800", "#a9520c", "#d26e1e", "#ee9149", "#fbb782", "#fddcc0")
+_ABOVE = ("#c4ddfd", "#85b8fb", "#468de4", "#2971c6", "#0c56a5", "#073e7a")
 _ZERO, _HATCHED = "#f7f8fa", "hatched"
 
 _FONT, _CHARACTER, _LINE = 11, 6.2, 15

@@ -151,8 +151,8 @@ def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
     try:
         recipe.open(directory.path)
         with report_slow(notify, "encoding the data"):
-            recipe.check_test()
             batches = recipe.batches()
+            recipe.check_test()
         torch.manual_seed(run.seed)
         with check_model_fits(copies=COPIES_IN_TRAINING):
             model = recipe.model()

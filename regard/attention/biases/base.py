@@ -54,7 +54,7 @@ class Bias(nn.Module, ABC):
     def picture(
         self, num_queries: int, num_keys: int, *, query: Tensor | None = None, title: str | None = None
     ) -> Picture:
-        """Draw the bias: queries down, keys across, blue below zero, orange above, hatched where it is -inf.
+        """Draw the bias: queries down, keys across, blue above zero, orange below, hatched where it is -inf.
 
         query: the queries (..., query, query_dim), for a bias that depends on them; by default zeros of size 1.
         """

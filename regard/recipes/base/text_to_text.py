@@ -80,11 +80,19 @@ class TextToTextRecipe(Recipe[ConfigT]):
     def usable(self, examples: Examples[Any]) -> Examples[Any]:
         """Return the pairs that are not too long, with their ids."""
         if isinstance(examples.data, Texts):  # generated, within the limit
-            return dataclasses.replace(examples, targets=self.codec.encode(examples.data))
+            references = examples.data.targets.__getitem__
+            return dataclasses.replace(examples, targets=self.codec.encode(examples.data), reference=references)
         limits = {"max_length": self.input_limit, "on_bad": cast("OnBad", examples.on_bad)}
         texts, encoded, notes = filter_by_length(examples.data, self.codec, **limits)
-        own = {"input": texts.sources.__getitem__, "skipped": notes, "targets": encoded}
-        return dataclasses.replace(examples, data=texts, count=len(encoded), **own)
+        return dataclasses.replace(
+            examples,
+            data=texts,
+            count=len(encoded),
+            input=texts.sources.__getitem__,
+            reference=texts.targets.__getitem__,
+            skipped=notes,
+            targets=encoded,
+        )
 
     def learn(self, folder: Path) -> None:
         """Train the tokenizers and save them."""

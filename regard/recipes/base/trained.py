@@ -160,6 +160,8 @@ class TrainedRun:
 
         Raises UserError if the run has no test data or the index is out of range.
         """
+        if not self.recipe.has_test():
+            raise UserError(f"the run {self.folder} has no test data: name an input in place of its number")
         examples = self._test_examples()
         if not 0 <= index < len(examples):
             present = f"{len(examples)} inputs, from 0 to {len(examples) - 1}"

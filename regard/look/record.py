@@ -13,7 +13,7 @@ of it is resolved if it is given the trace:
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,9 @@ def record(
     only, rows, heads, queries, steps, to, dtype, tile_bytes:  see regard.look.hooks.record_weights.
     gradients: keep the autograd graph, for capture.differentiate(y).
     vectors:   record items, queries, keys, values, scores and outputs too, for the view "walk" (regard.look.vectors).
-    Raises:    as `record_weights`; ValueError if only a part is recorded with gradients or vectors.
+    A run is recorded by one thread, and predicts in no other thread meanwhile.
+    Raises:    as `record_weights`; UserError if another thread records the run; ValueError if only a part is recorded
+               with gradients or vectors.
     """
     for name, is_whole in (("gradients", gradients), ("vectors", vectors)):
         if is_whole and (rows, heads, queries, to) != (None, None, None, None):
@@ -68,7 +70,8 @@ def record(
     graph_calls: list[GradientCall] | None = [] if gradients else None
     selection = {"only": only, "rows": rows, "heads": heads, "queries": queries, "steps": steps}
     options = {**selection, "to": to, "dtype": dtype, "tile_bytes": tile_bytes, "graph_calls": graph_calls}
-    with record_weights(module, **options, trace=trace, vectors=vectors) as recording:
+    alone = nullcontext() if run is None else run.turns.record()
+    with alone, record_weights(module, **options, trace=trace, vectors=vectors) as recording:
         title = str(getattr(model, "folder", type(module).__name__))
         count = sum(value.numel() for value in module.parameters())
         description = f"{type(module).__name__}, {count:,} parameters"

@@ -269,6 +269,15 @@ def test_presenting_enlarges_cells_and_keeps_the_pointer_on_them(train_and_captu
     assert page.evaluate(size) == pytest.approx(before)
 
 
+def save_svg(page: Page) -> tuple[ElementTree.Element, list[str]]:
+    """Save the view as SVG, and return its root and its texts."""
+    page.keyboard.press("s")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="SVG").click()
+    root = ElementTree.parse(download.value.path()).getroot()
+    return root, [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
 @pytest.mark.parametrize("view", ["alignment", "links", "heads", "steps"])
 @pytest.mark.parametrize("form", ["SVG", "PNG"])
 def test_views_are_saved_as_pictures(view, form, train_and_capture, open_page, tmp_path):
@@ -316,3 +325,34 @@ def test_frequencies_are_on_the_axis_of_a_sound(train_and_capture, open_page):
     text = Path(download.value.path()).read_text(encoding="utf-8")
     assert ">1 kHz<" in text
     assert ">250 Hz<" in text
+
+
+@pytest.mark.parametrize(("run", "view", "kind"), [("image", "image", "pooling"), ("transformer", "steps", "cross")])
+def test_saved_pictures_have_no_controls(run, view, kind, train_and_capture, open_page):
+    capture, path = train_and_capture(run)
+    attention_map = first(capture, kind)
+    page = open_page(path, fragment(attention_map, view))
+    controls = page.locator(".tools button, .slider").all_inner_texts()
+    assert len(controls) >= 3
+    _, texts = save_svg(page)
+    assert not {word for control in controls for word in control.split()} & set(texts)
+    assert page.locator(".tools button, .slider").first.is_visible()
+
+
+def test_saved_pictures_name_the_attention_and_mark_the_uniform_weight(train_and_capture, open_page):
+    capture, path = train_and_capture("transformer")
+    attention_map = first(capture, "cross")
+    root, texts = save_svg(open_page(path, fragment(attention_map, "alignment", 1)))
+    caption = f"Cross-attention (target tokens to source tokens) \u00b7 layer {attention_map.layer} \u00b7 head 2"
+    assert caption in texts
+    assert "uniform" in texts
+    pin = "rgb(213, 94, 0)"
+    marks = [rect for rect in root.iter("{http://www.w3.org/2000/svg}rect") if rect.get("fill") == pin]
+    assert [mark.get("width") for mark in marks] == ["2"]
+
+
+def test_both_sides_are_saved(train_and_capture, open_page, tmp_path):
+    left, right = train_and_capture("transformer")[0], train_and_capture("recurrent")[0]
+    _, texts = save_svg(open_page(left.save(tmp_path / "both.html", compare=right)))
+    for capture in (left, right):
+        assert any(text.startswith(f"{capture.title} \u00b7 ") for text in texts), texts

@@ -81,7 +81,7 @@ def test_the_table_of_a_query_has_its_scores_and_weights(model, page_path, open_
     page.mouse.click(box["x"] + 5, box["y"] + 5)
     page.evaluate("window.regard.ready")
     assert page.evaluate("window.regard.shown()")["query"] == 0
-    assert "(query 1) asks" in page.locator(".walk-asked h3").inner_text()
+    assert page.locator(".walk-asked h3").inner_text() == f"query 1 (t{SOURCES[0][0]}) and {len(SOURCES[0])} keys"
 
 
 def test_masked_scores_are_shown_as_such(page_path, open_page):
@@ -101,3 +101,28 @@ def test_a_page_without_vectors_says_how_to_get_them(model, tmp_path, open_page,
     path = capture_sources(model, SOURCES[:1], vectors=True).save(tmp_path / "small.html")
     page = open_page(path, "#view=walk")
     assert "numbers of the view walk are left out" in page.locator("body").inner_text()
+
+
+@pytest.mark.parametrize("width", [900, 2600])
+def test_a_saved_walk_has_the_layout_of_the_page(width, page_path, open_page):
+    page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}", width=width)
+    boxes = {canvas.get_attribute("data-part"): canvas.bounding_box() for canvas in page.locator(".walk canvas").all()}
+    labels = page.locator(".walk-rows span, .walk-columns span").all_inner_texts()
+    assert list(boxes) == ["X", "Q", "K", "V", "S", "A", "Z", "out"]
+    page.keyboard.press("s")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="SVG").click()
+    page.set_content(download.value.path().read_text(encoding="utf-8"))
+    # The canvases are the groups of a figure that have no group inside, in the order of the page.
+    places = page.evaluate("""() => {
+      const groups = [...document.querySelectorAll("g")].filter((g) => !g.querySelector("g"));
+      const boxes = groups.map((g) => g.getBoundingClientRect());
+      return boxes.map(({x, y, width, height}) => ({x, y, width, height}));
+    }""")
+    texts = page.evaluate("[...document.querySelectorAll('text')].map((text) => text.textContent)")
+    matrices = places[-len(boxes) :]
+    for place, box in zip(matrices, boxes.values(), strict=True):
+        assert place["x"] - matrices[0]["x"] == pytest.approx(box["x"] - boxes["X"]["x"], abs=2)
+        assert place["y"] - matrices[0]["y"] == pytest.approx(box["y"] - boxes["X"]["y"], abs=2)
+        assert (place["width"], place["height"]) == pytest.approx((box["width"], box["height"]), abs=2)
+    assert all(texts.count(label) >= labels.count(label) for label in labels)

@@ -54,7 +54,8 @@ export class Labels {
   }
 }
 
-function truncate(drawing: CanvasRenderingContext2D, text: string, most: number): [string, number] {
+/** Return a text that fits a width, and its width. */
+export function truncate(drawing: Pick<CanvasRenderingContext2D, "measureText">, text: string, most: number): [string, number] {
   let width = drawing.measureText(text).width;
   let characters = [...text];
   while (width > most && characters.length > 1) {

@@ -50,7 +50,12 @@ export function setSubstitute(value: Substitute | null): void {
 
 /** Resize and clear a canvas, and return its drawing context in CSS pixels. */
 export function prepareCanvas(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
-  if (substitute) return substitute(canvas, width, height);
+  if (substitute) {
+    // A canvas that was just created gets the size that it has on the page.
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+    return substitute(canvas, width, height);
+  }
   const ratio = pixelRatio();
   const wide = Math.max(1, Math.round(width * ratio));
   const high = Math.max(1, Math.round(height * ratio));

@@ -70,10 +70,9 @@ class App {
     togglePresenting(() => this.redraw());
   }
 
-  /** Ask for a format, and save the active pane as a picture. */
+  /** Ask for a format, and save the panes as one picture. */
   save(): void {
-    const pane = this.active();
-    if (pane) askToSave(pane);
+    if (this.panes.length) askToSave(this.panes);
   }
 
   redraw(): void {

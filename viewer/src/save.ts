@@ -1,23 +1,28 @@
 /** Saving of a view as a picture: its canvases are drawn again as SVG, with the texts and boxes of its elements. */
 
+import { truncate } from "./axes.js";
 import { cssVariable, font, make, pageZoom, setSubstitute, toElement } from "./dom.js";
-import { readable } from "./format.js";
+import { headName, readable } from "./format.js";
 import { hatch } from "./hatch.js";
 import type { Panel } from "./pane.js";
+import { hasMean } from "./reads.js";
 import { escapeXml, SvgContext } from "./svg.js";
+import { groupName, MEASURES } from "./texts.js";
+import { decoderRead } from "./views/steps.js";
 
 const MARGIN = 16;
-const TITLE = 30;
+/** Between the title, the view and its color scale. */
+const GAP = 12;
 /** Pixels of a PNG per CSS pixel, and the largest number of pixels per side. */
 const SCALE = 3;
 const MOST_PIXELS = 8000;
 
-/** Show a dialog with the formats. */
-export function askToSave(pane: Panel): void {
+/** Show a dialog with the formats; `panes` are saved side by side. */
+export function askToSave(panes: readonly Panel[]): void {
   if (document.querySelector("dialog[open]")) return;
   const save = (format: "svg" | "png") => () => {
     dialog.close();
-    void savePicture(pane, format);
+    void savePicture(panes, format);
   };
   const dialog = make(
     "dialog",
@@ -33,9 +38,10 @@ export function askToSave(pane: Panel): void {
   dialog.showModal();
 }
 
-async function savePicture(pane: Panel, format: "svg" | "png"): Promise<void> {
-  const svg = await toSvg(pane);
-  const name = `${pane.shown.sample.title.replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, 40) || "attention"}-${pane.view}`;
+async function savePicture(panes: readonly Panel[], format: "svg" | "png"): Promise<void> {
+  const svg = await toSvg(panes);
+  const { shown, view } = panes[0]!;
+  const name = `${shown.sample.title.replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, 40) || "attention"}-${view}`;
   const blob = new Blob([svg.text], { type: "image/svg+xml" });
   download(format === "svg" ? blob : await toPng(svg), `${name}.${format}`);
 }
@@ -52,8 +58,30 @@ interface Svg {
   height: number;
 }
 
-/** Return the picture of a pane: its title, its view and its color scale. */
-export async function toSvg(pane: Panel): Promise<Svg> {
+/** Return the picture of the panes, side by side. */
+export async function toSvg(panes: readonly Panel[]): Promise<Svg> {
+  const groups: string[] = [];
+  let left = MARGIN;
+  let height = 0;
+  for (const pane of panes) {
+    const drawn = await drawPane(pane);
+    groups.push(`<g transform="translate(${left} ${MARGIN})">${drawn.text}</g>`);
+    left += drawn.width + 2 * MARGIN;
+    height = Math.max(height, drawn.height + 2 * MARGIN);
+  }
+  const width = left - MARGIN;
+  const parts = [
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">`,
+    `<title>${escapeXml(panes.map(({ shown }) => shown.sample.title).join("; "))}</title>`,
+    `<rect width="100%" height="100%" fill="${cssVariable("--ground")}"/>`,
+    ...groups,
+    "</svg>",
+  ];
+  return { text: parts.join("\n"), width, height };
+}
+
+/** Draw a pane: its title and caption, its view and its color scale, one below the other. */
+async function drawPane(pane: Panel): Promise<Svg> {
   const host = pane.root.querySelector<HTMLElement>(".host")!;
   const drawings = new Map<HTMLCanvasElement, SvgContext>();
   setSubstitute((canvas) => {
@@ -61,6 +89,7 @@ export async function toSvg(pane: Panel): Promise<Svg> {
     drawings.set(canvas, drawing);
     return drawing as unknown as CanvasRenderingContext2D;
   });
+  host.classList.add("saving");
   try {
     await pane.drawn?.show(pane.shown);
     // Some views draw in the next animation frame.
@@ -74,28 +103,41 @@ export async function toSvg(pane: Panel): Promise<Svg> {
   const legend = pane.root.querySelector<HTMLElement>(".below .legend");
   const below = new SvgContext();
   if (legend) paint(below, legend, legend, new Map());
+  host.classList.remove("saving");
   await pane.drawn?.show(pane.shown);
-  const view = boundsOf(drawing.elements);
-  const scale = boundsOf(below.elements);
   const title = new SvgContext();
   title.fillStyle = cssVariable("--ink");
   title.font = font(15, 600);
-  title.fillText(readable(pane.shown.sample.title, 120, " "), 0, 15);
-  const head = boundsOf(title.elements);
-  const width = Math.ceil(Math.max(view.width, scale.width, head.width) + 2 * MARGIN);
-  const height = Math.ceil(TITLE + view.height + (scale.height ? scale.height + 12 : 0) + 2 * MARGIN);
-  const place = (elements: string[], { x, y }: DOMRect, top: number) =>
-    `<g transform="translate(${MARGIN - x} ${top - y})">${elements.join("")}</g>`;
+  title.fillText(readable(pane.shown.sample.title, 120, " "), 0, 0);
+  title.fillStyle = cssVariable("--pale");
+  title.font = font(13);
+  title.fillText(captionOf(pane), 0, 20);
+  let [top, width] = [0, 0];
+  const groups = [title, drawing, below].flatMap(({ elements }) => {
+    const bounds = boundsOf(elements);
+    if (!bounds.height) return [];
+    const group = `<g transform="translate(${-bounds.x} ${top - bounds.y})">${elements.join("")}</g>`;
+    top += bounds.height + GAP;
+    width = Math.max(width, bounds.width);
+    return [group];
+  });
+  return { text: groups.join("\n"), width: Math.ceil(width), height: Math.ceil(top - GAP) };
+}
+
+/** Return what a figure shows: the run if there are several, the kind of attention, the layer and the head. */
+function captionOf({ page, shown, view }: Panel): string {
+  const { capture, sample } = shown;
+  const read = (view === "steps" && decoderRead(sample, shown.read)) || shown.read;
+  const head = view === "walk" ? Math.max(0, shown.head) : Math.min(shown.head, read.heads.length - 1);
+  const isOfAll = view === "heads" || view === "summary";
   const parts = [
-    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">`,
-    `<title>${escapeXml(pane.shown.sample.title)}</title>`,
-    `<rect width="100%" height="100%" fill="${cssVariable("--ground")}"/>`,
-    place(title.elements, head, MARGIN),
-    place(drawing.elements, view, MARGIN + TITLE),
-    place(below.elements, scale, MARGIN + TITLE + view.height + 12),
-    "</svg>",
+    page.captures.length > 1 ? capture.title : "",
+    groupName(sample, read),
+    read.measure === "weight" ? "" : MEASURES[read.measure].name,
+    isOfAll || !hasMean(read) ? "" : `layer ${read.layer}`,
+    isOfAll ? "" : headName(read, head),
   ];
-  return { text: parts.join("\n"), width, height };
+  return parts.filter(Boolean).join(" \u00b7 ");
 }
 
 async function toPng({ text, width, height }: Svg): Promise<Blob> {
@@ -132,7 +174,7 @@ function paint(
   drawings: Map<HTMLCanvasElement, SvgContext>,
 ): void {
   const style = getComputedStyle(element);
-  if (element.hidden || style.display === "none" || style.visibility === "hidden" || element.tagName === "SELECT") return;
+  if (element.hidden || style.display === "none" || style.visibility === "hidden") return;
   const box = boxOf(element, root);
   if (element instanceof HTMLCanvasElement) {
     const found = drawings.get(element);
@@ -148,38 +190,41 @@ function paint(
     const gradient = /^linear-gradient\(90deg, (.*)\)$/.exec(style.backgroundImage)?.[1];
     if (gradient) drawing.fillGradient(gradient.split(/, (?![^(]*\))/), box.x, box.y, box.width, box.height);
     if (style.backgroundImage.startsWith("repeating-linear-gradient")) hatch(drawing, box);
-    if (!box.width && Number.parseFloat(style.borderLeftWidth)) {
+    if (!element.clientWidth && Number.parseFloat(style.borderLeftWidth)) {
       drawing.fillStyle = style.borderLeftColor;
       drawing.fillRect(box.x, box.y, Number.parseFloat(style.borderLeftWidth), box.height);
       return;
     }
     const border = Number.parseFloat(style.borderTopWidth);
     if (border && !/^(transparent|rgba\(.*, 0\))$/.test(style.borderTopColor)) {
-      drawing.strokeStyle = style.borderTopColor;
+      drawing.strokeStyle = drawing.fillStyle = style.borderTopColor;
       drawing.lineWidth = border;
-      drawing.strokeRect(box.x, box.y, box.width, box.height);
+      if (Number.parseFloat(style.borderLeftWidth)) drawing.strokeRect(box.x, box.y, box.width, box.height);
+      else drawing.fillRect(box.x, box.y, box.width, border);
     }
   }
   for (const child of element.childNodes) {
     if (child instanceof HTMLElement) paint(drawing, child, root, drawings);
-    else if (child instanceof Text) paintText(drawing, child, root, style);
+    else if (child instanceof Text) paintText(drawing, child, root, element);
   }
 }
 
-/** Paint a text word by word, so that lines break as on the page. */
-function paintText(drawing: SvgContext, text: Text, root: HTMLElement, style: CSSStyleDeclaration): void {
+/** Paint a text word by word, so that lines break as on the page; a text that is cut off there, with an ellipsis. */
+function paintText(drawing: SvgContext, text: Text, root: HTMLElement, element: HTMLElement): void {
+  const style = getComputedStyle(element);
   const size = Number.parseFloat(style.fontSize);
   drawing.font = `${style.fontWeight} ${size}px ${style.fontFamily}`;
   drawing.fillStyle = style.color;
   const range = document.createRange();
-  for (const match of text.data.matchAll(/\S+/g)) {
+  const isCut = style.textOverflow === "ellipsis" && element.scrollWidth > element.clientWidth;
+  const room = element.clientWidth - Number.parseFloat(style.paddingLeft) - Number.parseFloat(style.paddingRight);
+  for (const match of text.data.matchAll(isCut ? /\S.*/gs : /\S+/g)) {
     range.setStart(text, match.index);
     range.setEnd(text, match.index + match[0].length);
     const rect = range.getClientRects()[0];
     if (!rect?.width) continue;
     const { x, y } = toElement(root, { clientX: rect.left, clientY: rect.top + rect.height / 2 });
-    const words = style.textTransform === "capitalize" ? match[0].replace(/^./, (first) => first.toUpperCase()) : match[0];
-    drawing.fillText(words, x + root.scrollLeft, y + root.scrollTop + 0.35 * size);
+    drawing.fillText(isCut ? truncate(drawing, match[0], room)[0] : match[0], x + root.scrollLeft, y + root.scrollTop + 0.35 * size);
   }
 }
 

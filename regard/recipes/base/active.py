@@ -3,10 +3,12 @@
 after `load`        the run owns its module: an engine freezes it at the first decoding
 run.model           returns the module, which the caller may change: the torch engine is used from then on
 run.compile()       freezes a copy of the module's present state and builds an engine from it
+record(run)         one thread records, and no other predicts meanwhile (`Turns`)
 """
 
 import copy
 import logging
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -120,6 +122,57 @@ class ActiveModel:
         if text not in self._warned:
             self._warned.add(text)
             warnings.warn(text, stacklevel=7)
+
+
+class Turns:
+    """Counter of the predictions that are computed, and the thread that records, if there is one.
+
+    A recording would contain the predictions of other threads, since it observes the modules, which are shared.
+    """
+
+    def __init__(self) -> None:
+        self._change = threading.Condition()
+        self._predictions: dict[int, int] = {}
+        self._recorder: int | None = None
+
+    def __reduce__(self) -> tuple[type["Turns"], tuple[()]]:
+        """Return a new counter for a copy of the run."""
+        return Turns, ()
+
+    @contextmanager
+    def predict(self) -> Iterator[None]:
+        """Compute a prediction. Raises UserError while another thread records the run."""
+        own = threading.get_ident()
+        with self._change:
+            if self._recorder not in (None, own):
+                raise UserError(
+                    "another thread records the attention of this run, and would record this prediction, too: load the "
+                    "run again for one of them"
+                )
+            self._predictions[own] = self._predictions.get(own, 0) + 1
+        try:
+            yield
+        finally:
+            with self._change:
+                self._predictions[own] -= 1
+                if not self._predictions[own]:
+                    del self._predictions[own]
+                self._change.notify_all()
+
+    @contextmanager
+    def record(self) -> Iterator[None]:
+        """Record, after the predictions of other threads have ended. Raises UserError if another thread records."""
+        own = threading.get_ident()
+        with self._change:
+            self._change.wait_for(lambda: not self._predictions.keys() - {own})
+            if self._recorder not in (None, own):
+                raise UserError("another thread records the attention of this run: load the run again for one of them")
+            outer, self._recorder = self._recorder, own
+        try:
+            yield
+        finally:
+            with self._change:
+                self._recorder = outer
 
 
 @contextmanager

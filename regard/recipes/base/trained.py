@@ -19,7 +19,7 @@ from regard.look.maps import GRADIENT, AttentionMap
 from regard.look.record import record
 from regard.look.sample import Sample
 from regard.models.outline import Outline, outline
-from regard.recipes.base.active import MANY
+from regard.recipes.base.active import MANY, Turns
 from regard.recipes.base.config import defaults_of_run, set_options
 from regard.recipes.base.recipe import EmptyAnswerError, Examples, File, Prepared, Recipe
 from regard.system.files import read_bytes, read_json, read_unpacked
@@ -39,6 +39,7 @@ class TrainedRun:
         self.entry = recipe.entry
         self._active = recipe.inference(model)
         self._own_test: Examples[Any] | None = None
+        self.turns = Turns()
         self.trace: Trace | None = None
         """Trace that receives what the run computes; None unless its attention is recorded (regard.look.record)."""
 
@@ -285,12 +286,13 @@ class TrainedRun:
         """Return the answer to each row, batch by batch, with a sample for each row if attention is recorded."""
         answers: list[Any] = []
         traced: list[tuple[list[Sample | None], range]] = []
-        for rows in self.recipe.plan(prepared.rows):
-            samples: list[Sample | None] = [] if self.trace is None else [Sample() for _ in rows]
-            with nullcontext() if self.trace is None else self.trace.segment(samples), torch.no_grad():
-                part = step(self._active, prepared.rows[rows.start : rows.stop], options, self.trace)
-            answers += part
-            traced += [(samples, rows)] if samples else []
+        with self.turns.predict():
+            for rows in self.recipe.plan(prepared.rows):
+                samples: list[Sample | None] = [] if self.trace is None else [Sample() for _ in rows]
+                with nullcontext() if self.trace is None else self.trace.segment(samples), torch.no_grad():
+                    part = step(self._active, prepared.rows[rows.start : rows.stop], options, self.trace)
+                answers += part
+                traced += [(samples, rows)] if samples else []
         for samples, rows in traced:  # described when the answers are known
             samples[:] = [self.recipe.sample(self._active, prepared, row, answers) for row in rows]
         return answers

@@ -91,10 +91,11 @@ class Walk implements OpenView {
   private build(numbers: WalkNumbers): void {
     const { read } = this.shown!;
     const heads = read.heads.length;
-    const caption = [
-      heads > 1 ? `head ${numbers.head + 1} of ${heads}${this.shown!.head < 0 ? " (a mean over heads has no queries and keys; choose a head above)" : ""}` : "",
+    const hint = [
+      this.shown!.head < 0 && heads > 1 ? "a mean over heads has no queries and keys; choose a head above" : "",
       "hover over a cell for its formula; click a row to select its query",
     ];
+    const text = hint.filter(Boolean).join("; ");
     this.canvases.clear();
     const steps = stepsOf(numbers).map(([title, parts], number) =>
       make(
@@ -106,7 +107,7 @@ class Walk implements OpenView {
     );
     this.steps.replaceChildren(...steps);
     this.box.replaceChildren(
-      make("p", { class: "note" }, caption.filter(Boolean).join(" \u00b7 ")),
+      make("p", { class: "note" }, heads > 1 ? `head ${numbers.head + 1} of ${heads}` : "", make("span", { class: "hint" }, heads > 1 ? ` \u00b7 ${text}` : text)),
       this.steps,
       this.formula,
       this.asked,

@@ -55,7 +55,8 @@ def show_progress(*, is_enabled: bool = True) -> Iterator[None]:
         rich.TimeRemainingColumn(),
     )
     console = importlib.import_module("rich.console").Console(stderr=True)
-    with rich.Progress(*columns, console=console, transient=True, refresh_per_second=2) as bar:
+    # Standard output may be a file; rich would redirect it to the console.
+    with rich.Progress(*columns, console=console, transient=True, refresh_per_second=2, redirect_stdout=False) as bar:
         token = _bar.set(bar)
         try:
             yield

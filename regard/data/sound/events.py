@@ -82,7 +82,10 @@ class SoundDataset:
         """Return the segments of the given indices of a table."""
         labels_of = tuple(self.labels_of[i] for i in index)
         labels = tuple(sorted({label for own in labels_of for label in own}))
-        places = {"files": tuple(self.files[i] for i in index), "begins": tuple(self.begins[i] for i in index)}
+        places = {
+            "files": tuple(self.files[i] for i in index),
+            "begins": tuple(self.begins[i] for i in index if self.begins),
+        }
         load = self.load
         return SoundDataset(len(index), lambda i: load(index[i]), labels, self.origin, labels_of=labels_of, **places)
 

@@ -97,7 +97,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     def learn(self, folder: Path) -> None:
         """Train the tokenizer on the captions of the training images, and save it."""
         images = self.train.data
-        texts = (text for i in images.epoch(0) for text in images.captions(i))
+        texts = [text for i in images.epoch(0) for text in images.captions(i)]
         tokenizer = self.take_over(
             lambda init: Tokenizer.load(init / _TOKENIZER),
             lambda: Tokenizer.train(texts, self.config.tokenizer, origin=images.origin),

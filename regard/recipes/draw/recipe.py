@@ -124,7 +124,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
     def learn(self, folder: Path) -> None:
         """Train the tokenizer of texts; save it and the classes."""
         train, labels = self.train.data, self._splits[2]
-        texts = (train.text(i) for i in train.epoch(0))
+        texts = [train.text(i) for i in train.epoch(0)]
         Tokenizer.train(texts, self.config.tokenizer, origin=train.origin).save(folder / _TOKENIZER)
         if labels is not None:
             labels.save(folder / _LABELS)

@@ -40,7 +40,7 @@ def test_predict_answers_in_order_independently_of_other_inputs(trained_run: Tra
 
 
 def test_model_in_training_mode_is_set_to_eval_mode_with_a_warning(finished_run: Path) -> None:
-    texts, run = ["bob"], load(finished_run)
+    texts, run = ["bob"], load(finished_run, engine="torch")
     expected = run.predict(texts)
     run.model.train()
     repr(run)

@@ -356,3 +356,11 @@ def test_both_sides_are_saved(train_and_capture, open_page, tmp_path):
     _, texts = save_svg(open_page(left.save(tmp_path / "both.html", compare=right)))
     for capture in (left, right):
         assert any(text.startswith(f"{capture.title} \u00b7 ") for text in texts), texts
+
+
+def test_saving_again_writes_no_warning(train_and_capture, open_page):
+    """open_page fails if the console has one: canvases that are kept were read again."""
+    capture, path = train_and_capture("transformer")
+    page = open_page(path, fragment(first(capture, "cross"), "alignment"))
+    for _ in range(3):
+        save_svg(page)

@@ -33,7 +33,23 @@ export function isSigned(read: Read): boolean {
 /** Number with the darkest color. */
 export function darkest(shown: Shown, table: Table): number {
   if (shown.scale === "one") return 1;
-  return Math.abs(table.maxMagnitude(shown.head)) || 1;
+  const bias = shown.read.measure === "contribution" ? shown.sample.axes[shown.read.keys]!.labels.indexOf(BIAS) : -1;
+  const most = Math.abs(bias < 0 ? table.maxMagnitude(shown.head) : mostBefore(bias, shown.head, table));
+  return most || Math.abs(table.maxMagnitude(shown.head)) || 1;
+}
+
+/** Label of the key after the items that has the bias (regard/look/measures.py): a bias may be much larger than the
+ *  contributions of items, which then would have no color. */
+const BIAS = "(bias)";
+
+/** Largest magnitude of the keys before one. */
+function mostBefore(end: number, head: number, table: Table): number {
+  let most = 0;
+  for (let query = 0; query < table.queries; query++) {
+    const row = table.row(head, query);
+    for (let key = 0; key < end; key++) most = Math.max(most, Math.abs(row[key]!));
+  }
+  return most;
 }
 
 /** Color scale from 0 (or -`most` if signed) to `most`. */

@@ -58,9 +58,11 @@ function legend(shown: Shown, table: Table, { view, most }: { view: string; most
     drawing.fillStyle = scale.css((signed ? share * 2 - 1 : share) * most);
     drawing.fillRect(x, 0, 1.5, HEIGHT);
   }
-  const from = make("span", { class: "number" }, signed ? formatShort(-most) : "0");
-  const to = make("span", { class: "number" }, formatShort(most));
+  const isSaturated = Math.abs(table.maxMagnitude(shown.head)) > most && view !== "heads";
+  const from = make("span", { class: "number" }, signed ? `${isSaturated ? "\u2264 " : ""}${formatShort(-most)}` : "0");
+  const to = make("span", { class: "number" }, `${isSaturated ? "\u2265 " : ""}${formatShort(most)}`);
   const parts: HTMLElement[] = [from, canvas, to];
+  if (isSaturated) parts.push(make("span", { class: "pale" }, "larger numbers have the last color"));
   if (!table.isComplete && view === "alignment") {
     const swatch = make("i", { class: "swatch" });
     swatch.style.background = css(omittedColor());
@@ -97,8 +99,10 @@ function hasMasked(table: Table, head: number): boolean {
 }
 
 function factsLine({ read }: Shown): HTMLElement {
-  const all = Object.entries(read.facts).map(([name, value]) => `${name} ${value}`);
-  // The repr of a mask may contain the length of every row of the batch.
-  const shown = all.map((fact) => (fact.length > MOST_FACT ? `${fact.slice(0, MOST_FACT - 1)}\u2026` : fact));
+  const facts = Object.entries(read.facts);
+  const all = facts.map(([name, value]) => `${name} ${value}`);
+  // The repr of a mask may contain the length of every row of the batch; the sum of contributions is a result.
+  const isCut = (name: string, fact: string) => name !== "sum" && fact.length > MOST_FACT;
+  const shown = all.map((fact, i) => (isCut(facts[i]![0], fact) ? `${fact.slice(0, MOST_FACT - 1)}\u2026` : fact));
   return make("p", { class: "facts", title: all.join("\n") }, [read.name, ...shown].join(" \u00b7 "));
 }

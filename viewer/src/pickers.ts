@@ -8,7 +8,7 @@ import { groupId, groupsOf, hasMean, measuresOf, siblings } from "./reads.js";
 import { MEASURES } from "./texts.js";
 import type { View } from "./view.js";
 
-/** Number of characters from which a title is set in a smaller font, and scrolls. */
+/** Number of characters from which a title is set in a smaller font. */
 const LONG_TITLE = 160;
 const LONGEST_TITLE = 20_000;
 
@@ -22,7 +22,7 @@ interface Option {
 export function pickers(pane: Panel, view: View): HTMLElement[] {
   const { sample, capture } = pane.shown;
   const text = readable(sample.title, LONGEST_TITLE, " ");
-  const title = make("h1", text.length > LONG_TITLE ? { class: "long", tabindex: 0 } : {}, text);
+  const title = make("h1", { class: text.length > LONG_TITLE ? "long" : "", title: text }, text);
   const model = make("p", { class: "model" }, capture.title);
   if (capture.model) model.append(make("span", { class: "pale" }, ` ${capture.model}`));
   const choices = [samplePicker(pane), measurePicker(pane), groupPicker(pane), layerPicker(pane), headPicker(pane)];

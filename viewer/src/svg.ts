@@ -1,5 +1,7 @@
 /** A drawing context that writes SVG: the part of CanvasRenderingContext2D that the views use. */
 
+import { make } from "./dom.js";
+
 /** Largest number of pixels of a canvas that is written as rectangles, which stay sharp at every size. */
 const MOST_CELLS = 40_000;
 
@@ -223,7 +225,11 @@ export class SvgContext {
 
   /** Draw the pixels of a canvas as rectangles; runs of equal pixels are one. */
   private drawCells(canvas: HTMLCanvasElement, [x, y, width, height]: [number, number, number, number]): void {
-    const { data } = canvas.getContext("2d")!.getImageData(0, 0, canvas.width, canvas.height);
+    // A copy is read: a canvas that is read more than once should not be on the graphics processor.
+    const copy = make("canvas", { width: canvas.width, height: canvas.height });
+    const reading = copy.getContext("2d", { willReadFrequently: true })!;
+    reading.drawImage(canvas, 0, 0);
+    const { data } = reading.getImageData(0, 0, canvas.width, canvas.height);
     const pixels = new Uint32Array(data.buffer);
     const [wide, high] = [width / canvas.width, height / canvas.height];
     for (let row = 0; row < canvas.height; row++) {

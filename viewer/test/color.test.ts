@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { luminance, scaleTo } from "../src/color.js";
+import { darkest, luminance, scaleTo } from "../src/color.js";
+import type { Shown, Table } from "../src/view.js";
 
 const lightness = (bytes: number) => {
   const share = luminance(bytes);
@@ -35,4 +36,14 @@ test("zero has one color on both sides, and numbers beyond the scale the last co
   assert.equal(scale.bytes(-1e-9), scale.bytes(1e-9));
   assert.equal(scale.bytes(3), scale.bytes(0.5));
   assert.notEqual(scale.bytes(-0.5), scale.bytes(0.5));
+});
+
+test("the bias does not set the scale of contributions, unless there is nothing else", () => {
+  const shown = (measure: string) =>
+    ({ head: 0, scale: "largest", read: { measure, keys: "k" }, sample: { axes: { k: { labels: ["a", "b", "(bias)"] } } } }) as unknown as Shown;
+  const table = (items: number[]) =>
+    ({ queries: 1, row: () => Float32Array.from([...items, 8]), maxMagnitude: () => 8 }) as unknown as Table;
+  assert.equal(darkest(shown("contribution"), table([0.25, -0.5])), 0.5);
+  assert.equal(darkest(shown("weight"), table([0.25, -0.5])), 8);
+  assert.equal(darkest(shown("contribution"), table([0, 0])), 8);
 });

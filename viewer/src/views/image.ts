@@ -1,6 +1,7 @@
 /** Attention over an image: weights on its patches, of a token, a box, a class token or another patch. */
 
-import { prepareCanvas, make } from "../dom.js";
+import { isSigned } from "../color.js";
+import { font, make, prepareCanvas } from "../dom.js";
 import { plural, readable, formatShort } from "../format.js";
 import type { Box, Picture } from "../page.js";
 import type { OpenView, Pane, Shown, View } from "../view.js";
@@ -13,6 +14,8 @@ import { labelColors, drawBoxes, drawHeat, drawPicture, fitInto, outline, loadIm
 
 /** Width from which the plain picture is shown beside the weights. */
 const LEAST_FOR_TWO = 420;
+/** Side of a place from which its signed number is written on it. */
+const NUMBERED_PX = 64;
 
 type Image = Extract<Picture, { kind: "image" }>;
 
@@ -126,13 +129,33 @@ class ImageView implements OpenView, Painter {
     const numbers = selection.numbers();
     const most = selection.colorMax(numbers);
     const { opacity, isSmooth } = this;
-    drawPicture(drawing, this.image, this.area, selection.entry === null ? opacity / 2 : Math.min(1, opacity * 1.2));
-    drawHeat(drawing, selection.axis(selection.heatSide).places, this.area, { numbers, most, opacity, isSmooth });
+    this.frame.tools.style.setProperty("--strength", `${100 * opacity}%`);
+    const signed = isSigned(selection.shown.read);
+    const gray = signed ? 1 : selection.entry === null ? opacity / 2 : Math.min(1, opacity * 1.2);
+    drawPicture(drawing, this.image, this.area, gray, signed);
+    drawHeat(drawing, selection.axis(selection.heatSide).places, this.area, { numbers, most, opacity, isSmooth, isSigned: signed });
+    if (signed) this.drawNumbers(drawing, selection, numbers);
     drawBoxes(drawing, this.picture.boxes, this.area, selection.hasDetections ? selection.entry : null);
     this.drawOutlines(drawing, selection);
     this.frame.tools.querySelector(".legend-place")?.replaceChildren(heatLegend(...colorRange(selection, most), selection.uniform / most));
     const caption = selection.caption();
     this.frame.describe(caption, `image with ${caption}; largest weight ${formatShort(most)}`, this.placeDetails(selection, most));
+  }
+
+  /** Write the numbers of places that have room: equal signs have colors that are hard to compare. */
+  private drawNumbers(drawing: CanvasRenderingContext2D, selection: Selection, numbers: Float32Array): void {
+    drawing.font = font(13, 600);
+    drawing.textAlign = "center";
+    drawing.textBaseline = "middle";
+    selection.axis(selection.heatSide).places.forEach((place, entry) => {
+      const cell = place && toArea(this.area, place);
+      if (!cell || cell.width < NUMBERED_PX || cell.height < NUMBERED_PX) return;
+      const [x, y] = [cell.left + cell.width / 2, cell.top + cell.height / 2];
+      drawing.fillStyle = "rgba(255, 255, 255, 0.85)";
+      drawing.fillRect(x - 28, y - 11, 56, 22);
+      drawing.fillStyle = "#14181d";
+      drawing.fillText(formatShort(numbers[entry]!), x, y);
+    });
   }
 
   private drawOutlines(drawing: CanvasRenderingContext2D, selection: Selection): void {

@@ -5,7 +5,7 @@ import { font, cssVariable } from "../dom.js";
 import { readable } from "../format.js";
 import type { Box } from "../page.js";
 import { gridOf } from "./picture-axes.js";
-import { overlayColor } from "./selection.js";
+import { overlayColor, type Strength } from "./selection.js";
 
 export interface Area {
   left: number;
@@ -35,12 +35,16 @@ export function fitInto(shape: { width: number; height: number }, room: Area): A
   return { left: room.left + (room.width - width) / 2, top: room.top + (room.height - height) / 2, width, height };
 }
 
+/** Opacity of a picture on white, below signed numbers: dark places would hide their colors. */
+const PALE = 0.35;
+
 /** Draw an image, without smoothing if it is tiny; `gray`: degree of the grayscale filter. */
 export function drawPicture(
   drawing: CanvasRenderingContext2D,
   image: HTMLImageElement | null,
   area: Area,
   gray: number,
+  isPale = false,
 ): void {
   const { left, top, width, height } = area;
   if (!image) {
@@ -56,6 +60,11 @@ export function drawPicture(
   drawing.save();
   drawing.imageSmoothingEnabled = Math.max(image.naturalWidth, image.naturalHeight) > 128;
   drawing.imageSmoothingQuality = "high";
+  if (isPale) {
+    drawing.fillStyle = "#ffffff";
+    drawing.fillRect(left, top, width, height);
+    drawing.globalAlpha = PALE;
+  }
   if (gray > 0) drawing.filter = `grayscale(${gray})`;
   drawing.drawImage(image, left, top, width, height);
   drawing.restore();
@@ -72,10 +81,8 @@ export function toArea(area: Area, place: readonly number[]): Area {
   };
 }
 
-export interface Overlay {
+export interface Overlay extends Strength {
   numbers: ArrayLike<number>;
-  most: number;
-  opacity: number;
   isSmooth: boolean;
 }
 
@@ -83,14 +90,14 @@ export function drawHeat(
   drawing: CanvasRenderingContext2D,
   places: readonly (number[] | null)[],
   area: Area,
-  { numbers, most, opacity, isSmooth }: Overlay,
+  { numbers, isSmooth, ...strength }: Overlay,
 ): void {
   const grid = isSmooth ? gridOf(places) : null;
   if (!grid) {
     places.forEach((place, i) => {
       if (!place || !numbers[i]) return;
       const { left, top, width, height } = snapToPixels(toArea(area, place));
-      drawing.fillStyle = overlayColor(numbers[i]!, most, opacity);
+      drawing.fillStyle = overlayColor(numbers[i]!, strength);
       drawing.fillRect(left, top, width, height);
     });
     return;
@@ -100,7 +107,7 @@ export function drawHeat(
   const points = small.getContext("2d")!;
   grid.cells.forEach((cell, i) => {
     if (!cell || !numbers[i]) return;
-    points.fillStyle = overlayColor(numbers[i]!, most, opacity);
+    points.fillStyle = overlayColor(numbers[i]!, strength);
     points.fillRect(cell[0], cell[1], 1, 1);
   });
   const { left, top, width, height } = toArea(area, [grid.left, grid.top, grid.width, grid.height]);

@@ -190,13 +190,23 @@ export function entryLabel(axis: Axis, entry: number): string {
   return /\p{L}/u.test(label) ? text : `${axis.kind} ${text}`;
 }
 
-/** Colors over gray pictures, which few pictures have: magenta for positive numbers, green for negative ones. */
-const [POSITIVE, NEGATIVE] = ["230, 0, 126", "0, 158, 60"];
+/** Colors over pictures: of weights magenta, which few pictures have; of signed numbers blue and orange, as in the
+ *  other views. The legend has the same (views.css). */
+const [WEIGHT, POSITIVE, NEGATIVE] = ["230, 0, 126", "12, 86, 165", "213, 94, 0"];
 
-/** Color of a number over a picture; `opacity`: that of the largest number. */
-export function overlayColor(number: number, most: number, strength: number): string {
+/** Color of a number over a picture, transparent near 0. */
+export function overlayColor(number: number, { most, opacity, isSigned }: Strength): string {
   const share = Math.min(1, Math.abs(number) / most);
-  return `rgba(${number < 0 ? NEGATIVE : POSITIVE}, ${(share * strength).toFixed(4)})`;
+  const color = !isSigned ? WEIGHT : number < 0 ? NEGATIVE : POSITIVE;
+  return `rgba(${color}, ${(share * opacity).toFixed(4)})`;
+}
+
+export interface Strength {
+  /** Number with the full color, and its opacity. */
+  most: number;
+  opacity: number;
+  /** True if the numbers may be negative. */
+  isSigned: boolean;
 }
 
 /** Color of lines and areas of weights. */

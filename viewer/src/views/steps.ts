@@ -1,6 +1,6 @@
 /** The decoding steps of an output: candidates, beams, and the attention at each step. */
 
-import { scaleOf } from "../color.js";
+import { isSigned, scaleOf } from "../color.js";
 import { prepareCanvas, make, cssVariable } from "../dom.js";
 import { formatExact, headName, plural, readable, formatShort } from "../format.js";
 import type { Read, Sample, Step } from "../page.js";
@@ -191,10 +191,11 @@ class Steps implements OpenView {
     const height = isImage ? Math.min(460, (width * shape.height) / shape.width) : 150;
     const drawing = prepareCanvas(this.canvas, width, height);
     const area: Area = fitInto(shape, { left: 0, top: 0, width, height: height });
-    drawPicture(drawing, image, area, 1);
+    const signed = isSigned(this.read!);
+    drawPicture(drawing, image, area, 1, signed);
     const { places } = this.shown!.sample.axes[this.read!.keys]!;
     const boxes = isImage ? places : places.map((place) => place && spanToBox(place, picture.seconds));
-    drawHeat(drawing, boxes, area, { numbers: row, most: maxMagnitude(row) || 1, opacity: 0.85, isSmooth: false });
+    drawHeat(drawing, boxes, area, { numbers: row, most: maxMagnitude(row) || 1, opacity: 0.85, isSmooth: false, isSigned: signed });
     drawing.strokeStyle = cssVariable("--line");
     drawing.strokeRect(area.left + 0.5, area.top + 0.5, area.width - 1, area.height - 1);
     const description = `attention at step ${this.step + 1}; largest weight ${formatShort(maxMagnitude(row))}`;

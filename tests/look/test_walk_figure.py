@@ -196,3 +196,12 @@ def test_what_cannot_be_drawn_is_named(model, capture, tmp_path):
         plot(recurrent, view="multihead")
     check_picture(plot(recurrent, view="walk"))
     check_picture(recurrent.plot(tmp_path / "y.png", view="walk", query=1))
+
+
+def test_rows_of_self_attention_of_a_decoder_are_named_by_its_input(capture, figures, tmp_path):
+    attention_map = capture[0].find("decoder self", layer=1)[0]
+    inputs = list(capture[0].keys(attention_map).labels)
+    assert inputs != list(capture[0].queries(attention_map).labels)
+    capture.plot(tmp_path / "walk.png", view="walk", kind="decoder self", layer=1, head=1)
+    rows = [[label.get_text() for label in axes.get_yticklabels()] for axes in figures[0].axes[1:]]
+    assert [labels for labels in rows if any(labels)] == [inputs] * 7  # X, Q, K, V, S, A and Z

@@ -126,3 +126,13 @@ def test_a_saved_walk_has_the_layout_of_the_page(width, page_path, open_page):
         assert place["y"] - matrices[0]["y"] == pytest.approx(box["y"] - boxes["X"]["y"], abs=2)
         assert (place["width"], place["height"]) == pytest.approx((box["width"], box["height"]), abs=2)
     assert all(texts.count(label) >= labels.count(label) for label in labels)
+
+
+def test_rows_of_self_attention_of_a_decoder_are_named_by_its_input(page_path, open_page):
+    page = open_page(page_path, "#view=walk&read=core.decoder.0.attention.read&head=0", width=2200)
+    (columns,) = {tuple(each.locator("span").all_inner_texts()) for each in page.locator(".walk-columns").all()}
+    rows = {tuple(each.locator("span").all_inner_texts()) for each in page.locator(".walk-rows").all()}
+    assert rows == {columns}
+    place = page.evaluate("window.regard.place(1, 0)")
+    page.mouse.move(place["x"], place["y"])
+    assert page.locator("#tip").inner_text().startswith(f"{columns[1]} \u2192 {columns[0]}")

@@ -20,6 +20,8 @@ interface Projection {
 /** Vectors of one head. */
 export interface WalkNumbers {
   head: number;
+  /** Labels of the rows of both sides. In self-attention the rows of X have one label each, that of the keys: a decoder
+   *  names its queries by the output tokens. */
   queries: string[];
   keys: string[];
   /** X', the items of the queries, and X, those of the memory; null if they are unknown. */
@@ -92,10 +94,11 @@ export async function loadWalk(
     return `${letter} = ${items} W_${letter}${bias}${mapped && letter !== "V" ? `, then ${mapped}` : ""}`;
   };
   const bias = walk.projected.includes("output bias") ? " + b" : "";
+  const [queries, keys] = [sample.axes[read.queries]!.labels, sample.axes[read.keys]!.labels];
   return {
     head,
-    queries: sample.axes[read.queries]!.labels,
-    keys: sample.axes[read.keys]!.labels,
+    queries: isSelf && queries.length === keys.length ? keys : queries,
+    keys,
     X,
     source,
     isSelf,

@@ -41,6 +41,18 @@ test("a head has its own queries, and the keys that it shares", async () => {
   assert.deepEqual([walk.titles.Q, walk.titles.K, walk.titles.V], ["Q = X' W_Q + b", "K", "V = X W_V"]);
 });
 
+test("in self-attention the rows of both sides have the labels of the keys", async () => {
+  const numbers = new Float32Array(4 * 3 + 4 * 3 + 16 + 8 + 20 + 16 + 20).fill(1);
+  const self = { items: [4, 3], source: [4, 3], queries: [1, 4, 4], keys: [1, 4, 2], values: [1, 4, 5], scores: [1, 4, 4], outputs: [1, 4, 5] };
+  const own = { ...read, heads: ["1"], walk: { ...read.walk!, tensors: self, projections: null } } as Read;
+  const axes = { q: axis(["b", "c", "d", "e"]), k: axis(["a", "b", "c", "d"]) };
+  const loadSame = async (name: string) => (name === "a" ? numbered(16, 0) : numbers.buffer);
+  const table = await loadTable({ ...sample, axes } as Sample, own, loadSame);
+  const walk = await loadWalk({ ...sample, axes } as Sample, own, table, 0, loadSame);
+  assert.ok(walk.isSelf);
+  assert.deepEqual(walk.queries, ["a", "b", "c", "d"]);
+});
+
 test("a chunk of another size is refused", async () => {
   const table = await loadTable(sample, read, load);
   await assert.rejects(loadWalk(sample, read, table, 0, async () => new ArrayBuffer(8)), /has 8 bytes instead of/);

@@ -22,7 +22,6 @@ from regard.errors import UserError
 from regard.look.figures.labels import readable
 from regard.look.figures.matrix import PALE, Matrix, Sheet, labels_of
 from regard.look.maps import CONTRIBUTION, AttentionMap, SampleMaps
-from regard.look.sample import Axis
 from regard.look.vectors import ReadVectors
 
 MISSING = (
@@ -69,7 +68,7 @@ def plot_walk(
     vectors = _vectors(attention_map)
     _check_index("head", head, len(vectors.queries))
     sheet = Sheet()
-    asking, asked = (labels_of(axis.labels) for axis in _axes(sample_maps, attention_map))
+    asking, asked = _labels(sample_maps, attention_map, vectors)
     name = f", head {head + 1} of {len(vectors.queries)}" if len(vectors.queries) > 1 else ""
     top = _title(sheet, sample_maps, f"{attention_map.kind}, layer {attention_map.layer}{name}")
     shown = _Head(attention_map, vectors, head, asking, asked)
@@ -93,7 +92,7 @@ def plot_multihead(sample_maps: SampleMaps, attention_map: AttentionMap, path: P
             "view 'walk' shows its steps"
         )
     sheet = Sheet()
-    asking, asked = (labels_of(axis.labels) for axis in _axes(sample_maps, attention_map))
+    asking, asked = _labels(sample_maps, attention_map, vectors)
     count = len(vectors.queries)
     top = _title(sheet, sample_maps, f"{attention_map.kind}, layer {attention_map.layer}, {count} heads")
     left, bottom, left_of_heads = _EDGE, top, 0.0
@@ -228,7 +227,7 @@ def _item_matrices(vectors: ReadVectors, asking: Sequence[str], asked: Sequence[
     items, source = vectors.items, vectors.source
     if items is None:
         return []
-    if source is not None and torch.equal(items, source):
+    if _is_self(vectors):
         return [Matrix(title="X", numbers=_array(items), rows=asking)]
     matrices = [Matrix(title="X'", numbers=_array(items), rows=asking)]
     if source is not None:
@@ -271,8 +270,7 @@ def _after(letter: str, vectors: ReadVectors, item: str = "") -> str:
     mapped = f", then {vectors.formula.mapped}" if vectors.formula.mapped and letter != "V" else ""
     if name not in vectors.projections:
         return f"as it is compared{mapped}"
-    is_same = vectors.items is not None and vectors.source is not None and torch.equal(vectors.items, vectors.source)
-    items = "X'" if letter == "Q" and not is_same else "X"
+    items = "X'" if letter == "Q" and not _is_self(vectors) else "X"
     bias = " + b" if f"{name} bias" in vectors.projections else ""
     return f"{item or items} W_{letter}{bias}{mapped}"
 
@@ -283,8 +281,21 @@ def _vectors(attention_map: AttentionMap) -> ReadVectors:
     return attention_map.vectors()
 
 
-def _axes(sample_maps: SampleMaps, attention_map: AttentionMap) -> tuple[Axis, Axis]:
-    return sample_maps.queries(attention_map), sample_maps.keys(attention_map)
+def _labels(
+    sample_maps: SampleMaps, attention_map: AttentionMap, vectors: ReadVectors
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the labels of queries and keys.
+
+    In self-attention the rows of X have one label each, that of the keys; a decoder names its queries by its output.
+    """
+    asking, asked = sample_maps.queries(attention_map).labels, sample_maps.keys(attention_map).labels
+    if _is_self(vectors) and len(asking) == len(asked):
+        asking = asked
+    return labels_of(asking), labels_of(asked)
+
+
+def _is_self(vectors: ReadVectors) -> bool:
+    return vectors.items is not None and vectors.source is not None and torch.equal(vectors.items, vectors.source)
 
 
 def _check_index(name: str, index: int, count: int) -> None:

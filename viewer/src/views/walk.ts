@@ -45,6 +45,7 @@ class Walk implements OpenView {
   private readonly asked = make("div", { class: "walk-asked" });
   private canvases = new Map<string, { canvas: HTMLCanvasElement; part: Part; cell: [number, number] }>();
   private shown: Shown | null = null;
+  private numbers: WalkNumbers | null = null;
   private active: { name: string; row: number; column: number } | null = null;
   private readonly repaint = oncePerFrame(() => this.paint());
 
@@ -68,6 +69,7 @@ class Walk implements OpenView {
     await table.load(head);
     const numbers = await loadWalk(shown.sample, shown.read, table, head);
     this.shown = shown;
+    this.numbers = numbers;
     if (isNew) this.active = null;
     this.build(numbers);
     this.paint();
@@ -154,8 +156,15 @@ class Walk implements OpenView {
     const number = part.matrix.at(active.row, active.column);
     const query = part.rows === "query" ? active.row : null;
     const key = part.rows === "key" ? active.row : part.columns === "key" ? active.column : null;
+    const { shown } = this;
+    const isRenamed = this.numbers!.queries !== shown!.sample.axes[shown!.read.queries]!.labels;
     const more = [`${part.name}[${active.row + 1}, ${active.column + 1}] = ${exact(number)}`];
-    this.pane.tip({ x: event.clientX, y: event.clientY }, this.shown!, query, key, more);
+    // The labels of a tooltip are those of the axes; rows of self-attention have others.
+    if (isRenamed) {
+      const names = [query === null ? "" : this.numbers!.queries[query]!, key === null ? "" : this.numbers!.keys[key]!];
+      more.unshift(names.filter(Boolean).map(axisLabel).join(" \u2192 "));
+    }
+    this.pane.tip({ x: event.clientX, y: event.clientY }, shown!, isRenamed ? null : query, isRenamed ? null : key, more);
     this.repaint();
   }
 

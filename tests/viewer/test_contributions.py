@@ -10,6 +10,7 @@ from playwright.sync_api import Page
 from regard.look.capture import Capture
 from regard.look.measures import contribution_maps
 from regard.look.sample import Axis, Image, Sample
+from tests.viewer.test_views import save_svg
 
 ITEMS = torch.tensor([[0.02, -0.01, 0.0], [0.01, -0.01, 0.0]])
 BIAS = 3.0
@@ -100,3 +101,9 @@ def test_the_sum_is_shown_to_its_end(width, image_page):
     facts = image_page.locator(".facts")
     assert "many words, to its end: yes +3.010" in facts.inner_text()
     assert facts.evaluate("p => p.scrollWidth <= p.clientWidth")
+
+
+def test_axes_of_contributions_are_parts_and_items(text_page):
+    _, texts = save_svg(text_page)
+    assert {"parts", "tokens"} <= set(texts)
+    assert not any("queries" in text or "keys" in text for text in texts)

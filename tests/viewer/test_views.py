@@ -364,3 +364,70 @@ def test_saving_again_writes_no_warning(train_and_capture, open_page):
     page = open_page(path, fragment(first(capture, "cross"), "alignment"))
     for _ in range(3):
         save_svg(page)
+
+
+def test_the_uniform_weight_of_masked_rows_is_that_of_the_row_under_the_pointer(train_and_capture, open_page):
+    capture, path = train_and_capture("transformer")
+    attention_map = first(capture, "decoder self")
+    page = open_page(path, fragment(attention_map, "alignment"))
+    mark = page.locator(".below .uniform-text")
+    assert not mark.is_visible()
+    for query in (1, 3):
+        assert point_at(page, query, 0)
+        assert mark.inner_text() == f"uniform {three_digits(1 / (query + 1))}"
+    assert point_at(page, 2, 0, click=True)
+    page.mouse.move(0, 0)
+    assert mark.inner_text() == "uniform 0.333"
+    keys = first(capture, "cross").head(0).shape[1]
+    other = open_page(path, fragment(first(capture, "cross"), "alignment"))
+    assert other.locator(".below .uniform-text").inner_text() == f"uniform {three_digits(1 / keys)}"
+
+
+def test_presenting_fits_a_chain_to_the_window(train_and_capture, open_page):
+    capture, path = train_and_capture("chain")
+    attention_map = first(capture, "chain")
+    page = open_page(path, fragment(attention_map, "chain"), width=1920, height=1080)
+    page.keyboard.press("f")
+    page.wait_for_function("document.documentElement.classList.contains('presenting')")
+    page.evaluate("window.regard.ready")
+    last = attention_map.head(0).shape[0] - 1
+    place = page.evaluate("i => window.regard.place(i, i)", last)
+    assert 0.85 * 1920 < place["x"] < 1920
+    assert place["y"] < page.locator(".host").bounding_box()["y"] + page.locator(".host").bounding_box()["height"]
+
+
+def test_presenting_enlarges_the_summary(train_and_capture, open_page):
+    page = open_page(train_and_capture("transformer")[1], "#view=summary", width=1920, height=1080)
+    height = "() => document.querySelector('.summaries td button').getBoundingClientRect().height"
+    before = page.evaluate(height)
+    page.keyboard.press("f")
+    page.wait_for_function("document.documentElement.classList.contains('presenting')")
+    page.evaluate("window.regard.ready")
+    zoom = float(page.evaluate("document.documentElement.style.zoom"))
+    assert page.evaluate(height) > 1.15 * zoom * before
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_buttons_and_legend_wrap_on_a_phone(train_and_capture, open_page):
+    capture, path = train_and_capture("transformer")
+    page = open_page(path, fragment(first(capture, "cross"), "alignment"), width=400)
+    page.keyboard.press("c")
+    page.evaluate("window.regard.ready")
+    for button in page.locator("nav button").all():
+        box = button.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 400
+    text = page.locator(".below .uniform-text").first.bounding_box()
+    colors = page.locator(".below .picker").first.bounding_box()
+    assert text["y"] + text["height"] <= colors["y"] or text["x"] + text["width"] <= colors["x"]
+
+
+def test_steps_of_a_given_text_are_no_predictions(train_and_capture, open_page):
+    capture, path = train_and_capture("chain")
+    steps = capture[0].sample.steps
+    page = open_page(path, "#view=steps")
+    title = page.locator(".steps-body h3").first.inner_text()
+    assert title.startswith("next token of the text: ")
+    assert steps
+    other = open_page(train_and_capture("transformer")[1], "#view=steps")
+    assert other.locator(".steps-body h3").first.inner_text().startswith("prediction: ")

@@ -172,11 +172,13 @@ function drawBackground(drawing: CanvasRenderingContext2D, x: number, y: number,
   drawing.fillStyle = ink;
 }
 
-/** Titles of both axes: "queries: output tokens", "keys: source tokens". */
+/** Titles of both axes: "queries: output tokens", "keys: source tokens"; of contributions, which have no queries and
+ *  keys, "parts" and "tokens". */
 export function titlesOf({ sample, read }: Shown): { down: string; across: string } {
   const title = (role: string, name: string) => {
     const kind = plural(sample.axes[name]!.kind);
     const isNamed = ["source", "output", "decoder input"].includes(name);
+    if (read.measure === "contribution") return kind;
     return kind === role ? role : `${role}: ${isNamed ? `${name} ` : ""}${kind}`;
   };
   return { down: title("queries", read.queries), across: title("keys", read.keys) };

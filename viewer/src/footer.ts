@@ -6,6 +6,7 @@ import { headName, formatShort } from "./format.js";
 import type { Panel } from "./pane.js";
 import { scalePicker } from "./pickers.js";
 import { MEASURES, ONE_PART } from "./texts.js";
+import { hasMasked, uniformWeight } from "./uniform.js";
 import type { Shown, Table } from "./view.js";
 
 const WIDTH = 180;
@@ -69,8 +70,7 @@ function legend(shown: Shown, table: Table, { view, most }: { view: string; most
     parts.push(make("span", { class: "omitted" }, swatch, "omitted"));
   }
   if (read.measure === "weight") {
-    const uniform = 1 / table.keys;
-    if (uniform <= most && table.keys > 1) parts.splice(1, 1, markedScale(canvas, uniform / most, uniform));
+    parts.splice(1, 1, markedScale(canvas, most, uniformWeight(shown, table, shown.query)));
     if (view === "alignment" && hasMasked(table, shown.head)) {
       parts.push(make("span", { class: "omitted" }, make("i", { class: "swatch hatched" }), "masked"));
     }
@@ -80,22 +80,24 @@ function legend(shown: Shown, table: Table, { view, most }: { view: string; most
   return make("div", { class: "legend" }, make("span", {}, head ? `${name}, ${head}` : name), ...parts);
 }
 
-/** Color scale with a mark at the uniform weight. */
-function markedScale(canvas: HTMLElement, share: number, uniform: number): HTMLElement {
+/** Color scale to `most` with a mark at the uniform weight. */
+function markedScale(canvas: HTMLElement, most: number, uniform: number | null): HTMLElement {
+  const about = "Weight of each key if a query attended to all unmasked keys alike: 1 / number of these keys";
   const mark = make("i", { class: "uniform-mark" });
-  mark.style.left = `${share * WIDTH}px`;
-  const text = make("span", { class: "uniform-text number" }, `uniform ${formatShort(uniform)}`);
-  const about = "Weight of each key if a query attended to all keys alike: 1 / number of keys";
-  return make("span", { class: "marked-scale", title: about }, canvas, mark, text);
+  const text = make("span", { class: "uniform-text number" });
+  const scale = make("span", { class: "marked-scale", title: about, "data-most": most }, canvas, mark, text);
+  moveMark(scale, uniform);
+  return scale;
 }
 
-/** Return true if a cell is masked, which has the weight -0. */
-function hasMasked(table: Table, head: number): boolean {
-  if (!table.isComplete) return false;
-  for (let query = 0; query < table.queries; query++) {
-    for (let key = table.keys - 1; key >= 0; key--) if (Object.is(table.value(head, query, key), -0)) return true;
-  }
-  return false;
+/** Move the mark of the color scale in an element to the uniform weight; null: none. */
+export function moveMark(scale: HTMLElement | null, uniform: number | null): void {
+  const [mark, text] = [scale?.querySelector<HTMLElement>(".uniform-mark"), scale?.querySelector<HTMLElement>(".uniform-text")];
+  if (!scale || !mark || !text) return;
+  const most = Number(scale.dataset["most"]);
+  mark.hidden = text.hidden = uniform === null || uniform > most;
+  mark.style.left = `${((uniform ?? 0) / most) * WIDTH}px`;
+  text.textContent = `uniform ${formatShort(uniform ?? 0)}`;
 }
 
 function factsLine({ read }: Shown): HTMLElement {

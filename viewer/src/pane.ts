@@ -1,7 +1,7 @@
 /** A sample on the page: its pickers, the open view, and the footer. */
 
 import { make } from "./dom.js";
-import { footer } from "./footer.js";
+import { footer, moveMark } from "./footer.js";
 import { DataError } from "./load.js";
 import type { Page, Read } from "./page.js";
 import { pickers } from "./pickers.js";
@@ -9,6 +9,7 @@ import { hasMean, mostSimilar, siblings } from "./reads.js";
 import { defaultScale, type State } from "./state.js";
 import { tableOf } from "./table.js";
 import { hideTip, showTip } from "./tip.js";
+import { uniformWeight } from "./uniform.js";
 import type { OpenView, Pane, Shown, Table, View } from "./view.js";
 import { VIEWS } from "./views/index.js";
 import { showError } from "./errors.js";
@@ -120,8 +121,12 @@ export class Panel implements Pane {
     key: number | null,
     more: string[] = [],
   ): void {
+    const table = this.tables.get(shown.read) ?? null;
     if (!at) hideTip();
-    else showTip(at, shown, this.tables.get(shown.read) ?? null, { query, key, more });
+    else showTip(at, shown, table, { query, key, more });
+    if (table?.isLoaded(this.shown.head) && shown.read === this.shown.read) {
+      moveMark(this.footer.querySelector(".marked-scale"), uniformWeight(this.shown, table, (at && query) ?? this.shown.query));
+    }
   }
 
   redraw(): void {

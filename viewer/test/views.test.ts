@@ -74,6 +74,16 @@ test("the font of a chain shrinks to fit, down to a minimum", () => {
   assert.ok(middle.font > 11 && middle.font < 17 && middle.width <= 1000);
 });
 
+test("lines that fill a height fill the width, too", () => {
+  const columns = layOutColumns(Array(17).fill(0.6), 1000, 420);
+  assert.ok(17 * columns.line <= 420);
+  assert.ok(columns.width <= 1000 && columns.width > 800, `${columns.width}`);
+  const few = layOutColumns([2, 3], 1000, 420);
+  assert.ok(few.font > 30 && few.width <= 1000);
+  // Lines that are too many scroll.
+  assert.equal(layOutColumns(Array(300).fill(1), 1000, 420).font, 11);
+});
+
 const patches = (columns: number, rows: number) =>
   Array.from({ length: columns * rows }, (_, i) => [
     (i % columns) / columns, Math.floor(i / columns) / rows, 1 / columns, 1 / rows,

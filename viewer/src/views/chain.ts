@@ -3,6 +3,7 @@
 import { scaleOf, type Scale } from "../color.js";
 import { font, cssVariable } from "../dom.js";
 import { headName, axisLabel } from "../format.js";
+import { isPresenting } from "../present.js";
 import type { OpenView, Pane, Shown, Table, View } from "../view.js";
 import { columnAt, layOutColumns, type Columns } from "./columns.js";
 import { ScrollCanvas, type Rect } from "./scroll-canvas.js";
@@ -59,7 +60,8 @@ class Chain implements OpenView {
     const measure = document.createElement("canvas").getContext("2d")!;
     measure.font = font(100, 700);
     const widths = this.words.map((word) => measure.measureText(word).width / 100);
-    this.columns = layOutColumns(widths, this.host.clientWidth - 2 * LEFT - 16);
+    const room = this.host.clientHeight - 2 * TOP;
+    this.columns = layOutColumns(widths, this.host.clientWidth - 2 * LEFT - 16, isPresenting() ? room : null);
     const height = this.words.length * this.columns.line;
     this.canvas.setSize(this.columns.width + 2 * LEFT, height + 2 * TOP);
     const { canvas, scroller } = this.canvas;

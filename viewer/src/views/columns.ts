@@ -13,19 +13,26 @@ const [FONT, MIN_FONT] = [17, 11];
 /** Line height, gap between boxes, and horizontal padding of a box, in units of the font size. */
 const [LINE, GAP, MARGIN] = [1.8, 0.35, 0.4];
 
-/** Lay out words; the font shrinks to fit the width, and longer lines scroll. Widths are in units of the font size. */
-export function layOutColumns(widths: readonly number[], room: number): Columns {
+/** When lines fill a height: the largest font, the smallest line and the largest stretch of words. */
+const [LARGEST, LEAST_LINE, STRETCH] = [40, 1.5, 2.5];
+
+/** Lay out words; the font shrinks to fit the width, and longer lines scroll. Widths are in units of the font size. With
+ *  a height, one line per word fills it and the width as far as possible. */
+export function layOutColumns(widths: readonly number[], room: number, height: number | null = null): Columns {
   const boxes = widths.map((width) => Math.max(0.7, width) + 2 * MARGIN);
   const total = boxes.reduce((sum, width) => sum + width + GAP, 0);
-  const font = Math.min(FONT, Math.max(MIN_FONT, room / total));
+  const count = Math.max(1, widths.length);
+  const fits = Math.min(room / total, height === null ? Infinity : height / (LEAST_LINE * count));
+  const font = Math.min(height === null ? FONT : LARGEST, Math.max(MIN_FONT, fits));
+  const line = height === null ? LINE * font : Math.max(LEAST_LINE * font, Math.min(LINE * font, height / count));
+  const wide = font * (height === null ? 1 : Math.max(1, Math.min(STRETCH, room / (total * font))));
   const lefts: number[] = [];
   let left = 0;
   for (const width of boxes) {
-    lefts.push(left * font);
+    lefts.push(left * wide);
     left += width + GAP;
   }
-  const wide = boxes.map((width) => width * font);
-  return { font, line: LINE * font, lefts, widths: wide, width: (left - GAP) * font };
+  return { font, line, lefts, widths: boxes.map((width) => width * wide), width: (left - GAP) * wide };
 }
 
 /** Column at a horizontal position, including half of the gaps beside it; -1 if there is none. */

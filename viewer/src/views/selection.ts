@@ -3,6 +3,7 @@
 import { isDark, isSigned } from "../color.js";
 import { counted, headName, readable, formatShort } from "../format.js";
 import type { Axis } from "../page.js";
+import { uniformWeight } from "../uniform.js";
 import type { Pane, Shown, Table } from "../view.js";
 import { entriesWithoutPlace, type PictureAxes } from "./picture-axes.js";
 import { maxMagnitude } from "./largest.js";
@@ -90,9 +91,9 @@ export class Selection {
     return this.shown.scale === "one" && this.shown.read.measure === "weight" ? 1 : maxMagnitude(numbers) || 1;
   }
 
-  /** Weight of each key if a query attended to all keys alike; NaN for other measures. */
+  /** Weight of each key if the selected query attended to all keys alike; NaN if there is none. */
   get uniform(): number {
-    return this.shown.read.measure === "weight" ? 1 / this.axis("key").labels.length : NaN;
+    return uniformWeight(this.shown, this.table, this.side === "query" ? this.entry : null) ?? NaN;
   }
 
   /** Pin an entry; unpin it if it is pinned. */

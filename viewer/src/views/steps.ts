@@ -131,7 +131,9 @@ class Steps implements OpenView {
       isMarked: isOutput,
       text: formatShort(probability),
     }));
-    const title = make("h3", {}, "prediction: ", make("b", { class: "token" }, readable(step.token)));
+    // A language model reads a given text; its own choice is the first candidate.
+    const name = this.shown!.sample.axes["source"] ? "prediction: " : "next token of the text: ";
+    const title = make("h3", {}, name, make("b", { class: "token" }, readable(step.token)));
     const parts: HTMLElement[] = [title, bars(rows, "probabilities of the candidates")];
     if (step.beams.length) parts.push(make("h3", {}, "beam after this step"), beams(step));
     this.prediction.replaceChildren(...parts);

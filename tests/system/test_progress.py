@@ -71,3 +71,11 @@ def test_slow_work_of_a_quiet_command_is_not_reported(capsys: pytest.CaptureFixt
     with set_verbosity("quiet"), report_slow(print_notice, "reading", seconds=0.05):
         time.sleep(0.3)
     assert capsys.readouterr().err == ""
+
+
+def test_standard_output_is_not_redirected_while_a_bar_is_shown(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with show_progress():
+        for part in track([[1], [2]], "inputs", 2):
+            print(f"answer {part[0]}")
+    assert capsys.readouterr().out == "answer 1\nanswer 2\n"

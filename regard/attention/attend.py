@@ -27,16 +27,16 @@ from regard.attention.masks import Mask
 from regard.attention.memory import KeyValueCache, LinearState
 from regard.attention.scores import ScaledDot, Score
 
-P = ParamSpec("P")
+_P = ParamSpec("_P")
 _SCALED_DOT = ScaledDot()
 _SOFT = Soft()
 
 
-def _takes_a_pair(read: Callable[P, Tensor]) -> Callable[P, Tensor]:
+def _takes_a_pair(read: Callable[_P, Tensor]) -> Callable[_P, Tensor]:
     """Raise TypeError with the right form of the call if keys and values are given as two arguments."""
 
     @functools.wraps(read)
-    def run(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> Tensor:
         if len(args) > 2:
             raise TypeError(
                 f"{read.__name__} takes a query and a memory, got {len(args)} positional arguments: pass keys and "

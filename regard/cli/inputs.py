@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from regard.cli.notices import print_notice
+from regard.data.bad_rows import SKIP_HINT
 from regard.data.text.lines import describe_decode_error
 from regard.errors import UserError
 from regard.recipes.base.inputs import Input, list_files
@@ -91,10 +92,11 @@ def is_single_input(word: str, trained: Any) -> bool:
     return not (trained.recipe.is_table(path) or (trained.input != "tracks" and _is_list(word)))
 
 
-def read_inputs(words: Sequence[str], trained: Any, *, on_bad: str = "error") -> Iterator[list[Input]]:
+def read_inputs(words: Sequence[str], trained: Any, *, on_bad: str | None = None) -> Iterator[list[Input]]:
     """Yield blocks of the inputs that expanded words name, each with those that are available.
 
-    on_bad: a line that is not UTF-8 is an error, or (skip, truncate) an input with a problem.
+    on_bad: a line that is not UTF-8 is an error, or (skip, truncate) an input with a problem. None: an error, of a
+            command without the option --on-bad.
     Raises: UserError naming the file and the line.
     """
     files: list[Input] = []
@@ -121,8 +123,8 @@ def is_text_file(name: str) -> bool:
         return not is_packed(file.read(8))
 
 
-def _read_word(word: str, trained: Any, on_bad: str) -> Iterator[list[Input]]:
-    path, recipe = Path(word), trained.recipe
+def _read_word(word: str, trained: Any, option: str | None) -> Iterator[list[Input]]:
+    path, recipe, on_bad = Path(word), trained.recipe, option or "error"
     if word == "-":
         if sys.stdin is None:
             raise UserError("standard input is closed: give a text or a file")
@@ -137,20 +139,22 @@ def _read_word(word: str, trained: Any, on_bad: str) -> Iterator[list[Input]]:
     elif not is_file(word):
         yield [Input(decode_argument(word))]
     elif recipe.is_table(path):
-        yield from _batches(_read_table(path, recipe, on_bad))
+        yield from _batches(_read_table(path, recipe, option))
     else:
         yield from _to_inputs(read_lines(word, on_bad=on_bad), word, trained)
 
 
-def _read_table(path: Path, recipe: Any, on_bad: str) -> Iterator[Input]:
+def _read_table(path: Path, recipe: Any, on_bad: str | None) -> Iterator[Input]:
     """Yield the inputs of a table. Raises UserError for one that cannot be read, unless it is to be skipped."""
     try:
-        for given in recipe.read_inputs(path, skip_bad=on_bad != "error"):
-            if given.problem and on_bad == "error":
+        skips = on_bad not in ("error", None)
+        for given in recipe.read_inputs(path, skip_bad=skips):
+            if given.problem and not skips:
                 raise UserError(given.problem)
             yield given
-    except UserError as error:  # the option of training is --data.on-bad
-        raise UserError(str(error).replace("--data.on-bad", "--on-bad")) from error
+    except UserError as error:  # the hint is that of training: here the option has another name, or does not exist
+        text, hint, rest = str(error).partition(f" {SKIP_HINT}")
+        raise UserError(text + (f" With --on-bad skip{rest}" if hint and on_bad is not None else "")) from error
 
 
 def _to_inputs(blocks: Iterable[list[str]], origin: str, trained: Any) -> Iterator[list[Input]]:

@@ -44,6 +44,8 @@ class Skipped(Sequence[str]):
 
 
 _NONE = Skipped()
+SKIP_HINT = "With --data.on-bad skip"
+"""Begin of the sentence that names the option of training and evaluation."""
 
 
 class BadRows:
@@ -89,4 +91,4 @@ class BadRows:
 def with_hint(message: str, noun: str) -> str:
     """Return the message about a bad row, with the option that leaves such rows out."""
     end = "" if message.endswith((".", "?")) else "."
-    return f"{message}{end} With --data.on-bad skip, such {noun} are left out and counted."
+    return f"{message}{end} {SKIP_HINT}, such {noun} are left out and counted."

@@ -41,8 +41,8 @@ _FORMS = (
     ),
     _Form("xz", ".xz", (b"\xfd7zXZ\0",), lambda: _module("lzma").LZMADecompressor(memlimit=_MOST_DICTIONARY)),
 )
-_OTHERS = {b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip", b"7z\xbc\xaf\x27\x1c": "7z"}
-UNSUPPORTED = {".zst": "zstd", ".zip": "zip", ".7z": "7z"}
+_OTHERS = (("zstd", ".zst", b"\x28\xb5\x2f\xfd"), ("zip", ".zip", b"PK\x03\x04"), ("7z", ".7z", b"7z\xbc\xaf\x27\x1c"))
+UNSUPPORTED = {ending: name for name, ending, _ in _OTHERS}
 """Names of other compressions, by the suffix of the file."""
 ENDINGS = tuple(form.ending for form in _FORMS)
 """Suffixes of compressed files."""
@@ -92,7 +92,7 @@ def unpack_blocks(path: Path, blocks: Iterable[bytes], *, limit: int, variable: 
 
 def _check_unpacked(path: Path, start: bytes) -> None:
     """Raise UserError if a file that is not decompressed is compressed, or has such a name."""
-    other = next((name for start_of, name in _OTHERS.items() if start.startswith(start_of)), None)
+    other = next((name for name, _, first in _OTHERS if start.startswith(first)), None)
     if other:
         raise UserError(f"{path}: is compressed by {other}: decompress it first (gzip, bzip2 and xz are supported).")
     for form in _FORMS:

@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from regard.errors import UserError, did_you_mean
 from regard.system.compression import unpack, unpack_blocks
@@ -138,17 +138,22 @@ class BlockReader:
             with self.path.open("rb") as file:
                 check_content(self.path, file.read(len(_LFS_POINTER)))
                 file.seek(0)
-                stored = read_blocks(file)
+                stored = self._unchanged_blocks(file)
                 yield from record_blocks(self.path, unpack_blocks(self.path, stored, limit=limit, variable=_VARIABLE))
-                now = os.fstat(file.fileno())
         except OSError as error:
             raise UserError(f"{self.path}: cannot be read: {error.strerror or error}.") from error
-        if (now.st_ino, now.st_size, now.st_mtime_ns) != (
-            self._status.st_ino,
-            self._status.st_size,
-            self._status.st_mtime_ns,
-        ):
-            raise UserError(f"{self.path}: was changed while it was read.")
+
+    def _unchanged_blocks(self, file: BinaryIO) -> Iterator[bytes]:
+        """Yield the blocks of the open file; each is that of the first time, since a change is looked for after it."""
+        for block in read_blocks(file):
+            if _version_of(os.fstat(file.fileno())) != _version_of(self._status):
+                raise UserError(f"{self.path}: was changed while it was read.")
+            yield block
+
+
+def _version_of(status: os.stat_result) -> tuple[int, int, int, int]:
+    """Return what differs when a file was written or replaced."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:

@@ -97,7 +97,9 @@ def sounds(files: str) -> SoundDataset:
         return np.full(4, i, np.int16), []
 
     labels = tuple(("x",) for _ in files)
-    return SoundDataset(len(files), load, ("x",), "a.csv", files=tuple(files), labels_of=labels)
+    return SoundDataset(
+        len(files), load, ("x",), "a.csv", files=tuple(files), begins=(0.0,) * len(files), labels_of=labels
+    )
 
 
 def test_segments_of_a_sound_file_are_on_one_side():

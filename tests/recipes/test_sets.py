@@ -172,6 +172,8 @@ def test_images_that_are_missing_in_a_coco_file_are_left_out_of_predictions(boxe
     command = ["predict", str(boxes / "run"), str(tmp_path / "test.json"), "--json"]
     assert main(command) == 2
     assert "With --on-bad skip, such" in capsys.readouterr().err
+    assert main(["look", *command[1:3], "--out", str(tmp_path / "a.html")]) == 2
+    assert "on-bad" not in capsys.readouterr().err  # which look does not have
     assert main([*command, "--on-bad", "skip"]) == 0
     out, err = capsys.readouterr()
     (line,) = out.splitlines()

@@ -84,7 +84,7 @@ class SoundDataset:
         labels = tuple(sorted({label for own in labels_of for label in own}))
         places = {
             "files": tuple(self.files[i] for i in index),
-            "begins": tuple(self.begins[i] for i in index if self.begins),
+            "begins": tuple(self.begins[i] for i in index),
         }
         load = self.load
         return SoundDataset(len(index), lambda i: load(index[i]), labels, self.origin, labels_of=labels_of, **places)
@@ -145,7 +145,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
     """
     bad_rows = BadRows(config.on_bad, "events")
     by_file, first_line = _read_table(path, config, bad_rows)
-    store, notes = NumberStore(np.int16, "samples"), []
+    store, notes = NumberStore(np.int16, "samples"), list[SoundNotes]()
     length, rate = round(config.seconds * config.sample_rate), config.sample_rate
     spans: list[tuple[int, int]] = []
     files: list[str] = []
@@ -154,15 +154,14 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
     cut: list[str] = []
     for file, rows in by_file.items():
         first = len(store)
-        try:
-            notes.append(append_sound(store, path.parent / file, rate, first_line[file]))
-        except UserError as error:
-            if len(store) > first:  # samples up to the damage are stored, and belong to no segment
-                raise
-            bad_rows.add(str(error))
+        note = None
+        with bad_rows.catch():
+            note = append_sound(store, path.parent / file, rate, first_line[file])
+        if note is None:  # samples that are stored of it belong to no segment
             continue
-        if notes[-1].cut_off and config.on_bad == "error":
-            raise UserError(f"{notes[-1].cut_off} With --data.on-bad skip, it is read up to there.")
+        notes.append(note)
+        if note.cut_off and config.on_bad == "error":
+            raise UserError(f"{note.cut_off} With --data.on-bad skip, it is read up to there.")
         count = len(store) - first
         events: list[SoundEvent] = []
         for where, event in rows:

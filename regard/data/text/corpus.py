@@ -126,16 +126,9 @@ def _decode(pieces: Iterable[bytes], origin: str) -> Iterator[str]:
             yield block.decode("utf-8")
         except UnicodeDecodeError as error:
             begin = block.rfind(b"\n", 0, error.start) + 1
-            line = block[begin:].partition(b"\n")[0]
-            raise _describe_line(line, number + block.count(b"\n", 0, begin), 0 if begin else before, origin) from None
+            line, number = block[begin:].partition(b"\n")[0], number + block.count(b"\n", 0, begin)
+            own = UnicodeDecodeError("utf-8", line, error.start - begin, error.end - begin, error.reason)
+            detail = describe_decode_error(own, before=0 if begin else before)
+            raise UserError(f"{origin}, line {number}: {detail}.") from None
         number += block.count(b"\n")
         before = len(block) - block.rfind(b"\n") - 1 + (0 if b"\n" in block else before)
-
-
-def _describe_line(line: bytes, number: int, before: int, origin: str) -> UserError:
-    """Return the error for a line that is not UTF-8."""
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return UserError(f"{origin}, line {number}: {describe_decode_error(error, before=before)}.")
-    raise AssertionError("the line is UTF-8")

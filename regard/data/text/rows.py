@@ -133,17 +133,16 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
         if is_named or columns.header == "yes":
             raise UserError(f"{first}: {bad.detail}.") from None
     by_name = _find_names(header, chosen, names)
-    is_header = columns.header == "yes" or (columns.header == "auto" and (is_named or None not in by_name))
-    is_above = columns.header == "auto" and not is_header and columns.is_numeric
-    is_above = is_above and _is_above_numbers(header, rows, cells)
-    is_header = is_header or is_above
+    is_known = columns.header == "auto" and (is_named or None not in by_name)
+    is_above = columns.header == "auto" and columns.is_numeric and _is_above_numbers(header, rows, cells)
+    is_header = columns.header == "yes" or is_known or is_above
     is_default = not is_header and all(column is None for column in chosen)
     width = len(names) if (is_default and not columns.is_open) or not header else len(header)
     indices: list[int | None] = [
         _index(first, column, header, width) if column is not None else by_name[i] if is_header else None
         for i, column in enumerate(chosen)
     ]
-    if (is_above or columns.header == "yes") and None in indices and width != len(names):
+    if is_header and not is_known and None in indices and width != len(names):
         missing, shown = names[indices.index(None)], ", ".join(map(repr, header))
         hint = f"{_numeric_hint(columns, header, rows, cells)}{columns.hint}"
         raise UserError(f"{first}: no column {missing!r} in the header {shown}; {hint}.")

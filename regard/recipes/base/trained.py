@@ -149,7 +149,7 @@ class TrainedRun:
             raise TypeError(f"{next(iter(options))!r} is an option of other data, which needs a path")
         other = None if path is None else set_options(settings.data, {"test": (str(path),)} | options)
         recipe, examples = self.recipe, self._test_examples(other, notify)
-        with torch.no_grad():
+        with self.turns.predict(), torch.no_grad():
             scores = recipe.score(self._active, examples, settings) | recipe.report(self._active, examples)
         samples = {} if "samples" in scores else {"samples": self._samples(examples)}
         if predictions is not None:

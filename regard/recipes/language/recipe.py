@@ -74,7 +74,8 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             if split == "val" and data.val is None and data.train is not None:
                 count, names = sum(map(len, self._texts)), {"origin": text.origin, "noun": "characters, the last ones,"}
                 notes = (describe_held_out(len(text), count, data.val_share, **names),)
-        return Examples(text, text.origin, text.line_count, input=lambda i: self._cut(text.line(i)), skipped=notes)
+        count = 0 if split == "train" else text.line_count  # training needs no lines, and counting reads the whole text
+        return Examples(text, text.origin, count, input=lambda i: self._cut(text.line(i)), skipped=notes)
 
     def usable(self, examples: Examples[Corpus]) -> Examples[Corpus]:
         """Return the text with its ids."""

@@ -64,6 +64,11 @@ def test_large_group_is_held_out_only_if_there_is_no_smaller_one(sizes):
         assert len(parts.val) <= max(0.2 * len(groups), min(sizes))
 
 
+def test_group_that_would_double_the_share_is_not_added():
+    groups = np.repeat(np.arange(7), [1, 1, 1, 1, 1, 30, 65]).tolist()
+    assert [len(hold_out(100, 0.1, seed=seed, groups=groups, **NAMES).val) for seed in range(5)] == [5] * 5
+
+
 def test_too_few_items():
     message = r"a.tsv: .* pairs are too few to hold out a share of 0.1 for validation: .*--data.val"
     with pytest.raises(UserError, match=message):

@@ -77,6 +77,11 @@ def test_comments_before_sentences_and_marks_of_documents_are_skipped(tmp_path):
     assert words == [("x", "#"), ("#", "y")]
 
 
+def test_comment_with_as_many_columns_as_the_rows_is_skipped(tmp_path):
+    content = "# id = 1\nx NN I O\n\n# NN I B\ny NN I O\n"
+    assert read(tmp_path, content, "a.conll")[0] == ((("x",), ("O",)), (("#", "y"), ("B", "O")))
+
+
 def test_conllu_needs_chosen_columns(tmp_path):
     rows = [
         f"{i}\t{form}\t{form}\t{tag}\t_\t_\t0\troot\t_\t_" for i, form, tag in ((1, "we", "PRON"), (2, "met", "VERB"))

@@ -47,6 +47,19 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+def test_label_of_test_data_that_is_unknown_is_reported_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, labels in (("train", ("good", "bad")), ("val", ("good", "bad")), ("test", ("good", "nice"))):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"a {label} film\t{label}\n" for label in 4 * labels))
+    files = " ".join(f"--data.{name} {tmp_path / name}.tsv" for name in ("train", "val", "test"))
+    assert main(f"train reviews --run {tmp_path / 'run'} {files} --tokenizer.min-count 1".split()) == 2
+    error = capsys.readouterr().err
+    assert "test.tsv, line 2: label 'nice' does not occur in the training texts (bad, good)" in error
+    assert "step" not in error
+    assert not (tmp_path / "run").exists()
+
+
 def check_contributions(run: Any, given: Any, scores: Sequence[float], names: Sequence[str]) -> None:
     """Check that the contributions sum to these scores of these names, the best first."""
     (contributions,) = run.look([given])[0].find(measure="contribution")

@@ -8,7 +8,15 @@ import pytest
 
 from regard.errors import UserError
 from regard.system.compression import plain_name
-from regard.system.files import DifferentValues, parse_data, read_bytes, read_json, read_unpacked, unpacked_limit
+from regard.system.files import (
+    BlockReader,
+    DifferentValues,
+    parse_data,
+    read_bytes,
+    read_json,
+    read_unpacked,
+    unpacked_limit,
+)
 from regard.system.fingerprints import record_digests
 from regard.system.writing import write_atomically
 from regard.training.tensors import read_tensors
@@ -193,3 +201,10 @@ def test_unpacked_content_is_limited_by_its_ratio_and_by_memory(monkeypatch: pyt
     assert unpacked_limit(2 * gib) == unpacked_limit(None) == gib
     monkeypatch.setenv("REGARD_MAX_FILE_MIB", "3")
     assert unpacked_limit(2 * gib) == unpacked_limit(None) == 3 << 20
+
+
+def test_zeros_after_a_compressed_stream_are_padding(tmp_path):
+    one, two = gzip.compress(b"one\n"), gzip.compress(b"two\n")
+    (tmp_path / "a.gz").write_bytes(one + bytes(700) + two + bytes(70_000))
+    assert read_unpacked(tmp_path / "a.gz") == b"one\ntwo\n"
+    assert b"".join(BlockReader(tmp_path / "a.gz").blocks()) == b"one\ntwo\n"

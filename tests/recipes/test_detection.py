@@ -30,7 +30,8 @@ def test_perfect_boxes_have_the_highest_score():
     scores = score([detections((0.9, 0, (10, 10, 50, 40)), (0.8, 1, (100, 20, 30, 30))), detections()], truths)
     hundred = pytest.approx(100)
     perfect = {"ap50": hundred, "precision": 100, "recall": 100, "f1": 100, "examples": 1}
-    assert scores == {"ap": hundred, "ap50": hundred, "ap75": hundred, "classes": {"cat": perfect, "dog": perfect}}
+    numbers = dict.fromkeys(("ap", "ap50", "ap75", "ar", "ap_small", "ap_medium", "ar_small", "ar_medium"), hundred)
+    assert scores == numbers | {"classes": {"cat": perfect, "dog": perfect}}  # no large box: no such number
 
 
 def test_average_precision_by_hand():
@@ -42,6 +43,17 @@ def test_average_precision_by_hand():
     # IoU 0.8 is enough at 0.50, 0.55 .. 0.80: seven of ten.
     assert scores["ap"] == pytest.approx(0.7 * scores["ap50"], abs=1e-6)
     assert scores["classes"]["dog"]["ap50"] == 0
+    # Half of the cats is found, at seven of ten IoU; dogs do not occur.
+    assert scores["ar"] == pytest.approx(0.7 * 50)
+
+
+def test_average_precision_and_recall_of_each_size_by_hand():
+    # The small cat is found, the large one is not.
+    truths = [truth((0, (0, 0, 20, 20)), (0, (100, 100, 200, 200)))]
+    scores = score([detections((0.9, 0, (0, 0, 20, 20)))], truths)
+    sizes = {name: value for name, value in scores.items() if name.startswith(("ap_", "ar_"))}
+    assert sizes == pytest.approx({"ap_small": 100, "ap_large": 0, "ar_small": 100, "ar_large": 0})
+    assert scores["ar"] == pytest.approx(50)
 
 
 def test_second_detection_of_a_box_is_a_false_positive():

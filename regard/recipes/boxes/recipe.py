@@ -108,7 +108,7 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         return f"images of {data.width} x {data.height}, {len(self.labels)} kinds of boxes"
 
     def score(self, inference: ActiveModel, examples: Examples[Images], options: Any) -> dict[str, Any]:
-        """Return AP, AP50, AP75 and the metrics of each class."""
+        """Return AP, AP50, AP75, AR and the metrics of each class."""
         batches: BoxBatches = examples.targets
         boxes, detections = [item.boxes for item in batches.data.items], self.detect_all(inference, batches)
         return average_precision(detections, boxes, batches.classes, self.labels.names, threshold=options.threshold)

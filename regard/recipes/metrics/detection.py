@@ -2,6 +2,7 @@
 
     AP    mean over classes and IoU 0.50, 0.55 .. 0.95 of the area under precision over recall
     AP50  the same at IoU 0.50; AP75 at 0.75; AP25 at 0.25          at most 100 boxes per image or cloud
+    AR    mean over classes and IoU 0.50, 0.55 .. 0.95 of the recall of these boxes
     IoU   area or volume of the intersection over that of the union
 
 In AP, precision is the largest at any higher recall, and is averaged over the recalls 0, 0.01 .. 1. Precision, recall
@@ -27,6 +28,9 @@ from regard.recipes.metrics.counts import count_scores
 _MAX_BOXES = 100
 _IOU = 0.5
 _CLOUD_IOU = (0.25, 0.5)
+_SIZES = ("small", "medium", "large")
+_AREAS = (0, 32**2, 96**2, 1e10)
+"""Bounds of the areas of each size in COCO; an area on a bound belongs to both."""
 
 
 class Detections(NamedTuple):
@@ -48,15 +52,26 @@ def average_precision(
     *,
     threshold: float,
 ) -> dict[str, Any]:
-    """Return AP, AP50 and AP75 over the classes that occur in the images, and the metrics of each class, in percent.
+    """Return AP, AP50, AP75 and AR over the classes that occur in the images, and the scores of each class, in percent.
+
+    AP and AR of small, medium and large boxes (areas up to 32^2 pixels, up to 96^2 and above) are given where the
+    images have such boxes.
 
     threshold: lowest score of the boxes whose precision, recall and F1 are computed.
     """
-    precision = _precision(COCOeval_faster, detections, boxes, classes, names)
+    all_precision, all_recall = _curves(COCOeval_faster, detections, boxes, classes, names)
+    precision = all_precision[..., 0]
+    areas = np.concatenate([np.zeros(0), *(rows[:, 2:].prod(1) for rows in boxes)])
+    sizes = {
+        size: i for i, size in enumerate(_SIZES, start=1) if ((areas >= _AREAS[i - 1]) & (areas <= _AREAS[i])).any()
+    }
     return {
         "ap": _mean(precision),
         "ap50": _mean(precision[0]),
         "ap75": _mean(precision[5]),
+        "ar": _mean(all_recall[..., 0]),
+        **{f"ap_{size}": _mean(all_precision[..., i]) for size, i in sizes.items()},
+        **{f"ar_{size}": _mean(all_recall[..., i]) for size, i in sizes.items()},
         "classes": {
             name: {"ap50": _mean(precision[0, :, c])} | row
             for c, (name, row) in enumerate(
@@ -79,7 +94,7 @@ def average_precision_of_clouds(
     boxes:     (boxes, 6) of each cloud: first corner and sizes.
     threshold: lowest score of the boxes whose precision, recall and F1 are computed.
     """
-    precision = _precision(_CloudEvaluation, detections, boxes, classes, names)
+    precision = _curves(_CloudEvaluation, detections, boxes, classes, names)[0][..., 0]
     return {
         "ap25": _mean(precision[0]),
         "ap50": _mean(precision[1]),
@@ -148,14 +163,17 @@ class _CloudEvaluation(COCOeval_faster):
         return box_iou(np.array([found[i]["box"] for i in order]), np.array([entry["box"] for entry in truth]))
 
 
-def _precision(
+def _curves(
     evaluate: type[Any],
     detections: Sequence[Detections],
     boxes: Sequence[NDArray[np.float64]],
     classes: Sequence[NDArray[np.int64]],
     names: Sequence[str],
-) -> NDArray[np.float64]:
-    """Return the precision (IoU, recall, class) for boxes of any size; -1 for classes that do not occur."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the precision (IoU, recall, class, size) and the recall (IoU, class, size); -1 where no box occurs.
+
+    Sizes are: all, small, medium, large.
+    """
     truth = {
         "images": [{"id": i + 1} for i in range(len(boxes))],
         "categories": [{"id": c + 1, "name": name} for c, name in enumerate(names)],
@@ -173,13 +191,13 @@ def _precision(
         for score, c, box in list(zip(image.scores, image.classes, image.boxes, strict=True))[:_MAX_BOXES]
     ]
     if not answers or not truth["annotations"]:
-        return np.zeros((10, 1, len(names)))
+        return np.zeros((10, 1, len(names), 4)), np.zeros((10, len(names), 4))
     with contextlib.redirect_stdout(io.StringIO()):  # faster-coco-eval prints a report
         reference = COCO(truth)
         evaluation = evaluate(reference, reference.loadRes(answers), "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
-    return evaluation.eval["precision"][:, :, :, 0, -1]  # of any size, at most 100
+    return evaluation.eval["precision"][..., -1], evaluation.eval["recall"][..., -1]  # at most 100 boxes
 
 
 def _entry(box: NDArray[np.float64]) -> dict[str, list[float]]:
@@ -191,7 +209,7 @@ def _entry(box: NDArray[np.float64]) -> dict[str, list[float]]:
     return {"bbox": [*sides[:2], *sides[axes : axes + 2]], "box": sides}
 
 
-def _mean(precision: NDArray[np.float64]) -> float:
+def _mean(values: NDArray[np.float64]) -> float:
     """Return the mean in percent, without -1, which marks classes that do not occur."""
-    known = precision[precision > -1]
+    known = values[values > -1]
     return 100 * float(known.mean()) if known.size else 0.0

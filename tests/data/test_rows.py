@@ -286,3 +286,14 @@ def test_quotes_of_a_spreadsheet_in_tsv_are_reported(tmp_path: Path, content: st
     assert [f"line {line}: cells are in quotes" in str(warning.message) for warning in caught] == [True] * bool(line)
     if " or " not in content:
         assert read_pairs(path, format="csv").sources[0] == "a"
+
+
+def test_wide_first_row_with_typical_names_is_answered_with_the_options_that_choose_them(tmp_path):
+    path = tmp_path / "imdb.csv"
+    path.write_text(",review,sentiment\n0,a fine film,positive\n")
+    columns = Columns(("text", "label"), has_options=True)
+    records = read_records(path, "csv", columns)
+    with pytest.raises(BadRow, match=r"use --data.text-column review --data.label-column sentiment if the first row"):
+        records.parse(next(iter(records.rows))[1])
+    chosen = read_records(path, "csv", columns._replace(chosen=("review", "sentiment")))
+    assert [chosen.parse(row) for _, row in chosen.rows] == [("a fine film", "positive")]

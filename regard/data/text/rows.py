@@ -149,7 +149,7 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
     selected = _fill(indices, width)
     if columns.header == "auto" and not is_header and not columns.is_open and len(header) > max(selected):
         _check_data(first, [header[index] for index in selected], columns)
-    hint = columns.hint if is_default else ""
+    hint = _width_hint(columns, header) if is_default else ""
     is_decimal_comma = columns.is_numeric and (separator == ";" or len(names) > 2)
 
     def parse(row: Any) -> tuple[str, ...]:
@@ -302,6 +302,14 @@ def _numeric_hint(
     return f"use --data.{columns.names[-1]}-column {' '.join(names)} for all numbers; or " if names else ""
 
 
+def _width_hint(columns: Columns, header: list[str]) -> str:
+    """Return the options for rows of more cells than columns: by name, if the first row has as many typical names."""
+    typical = [cell for cell in header if _COLUMN_NAMES.fullmatch(cell.lower())]
+    if not columns.has_options or len(typical) != len(columns.names):
+        return columns.hint
+    return f"use {columns.options(typical)} if the first row names the columns"
+
+
 def _cells_of(rows: Sequence[tuple[int, Any]], cells: Callable[[Any], list[str]]) -> list[str]:
     """Return the cells of the first of the rows; none for a bad row, which is reported where it is parsed."""
     try:
@@ -364,8 +372,8 @@ def _check_data(where: str, cells: Sequence[str], columns: Columns) -> None:
         choice = f" (or choose columns: {columns.options(cells)})" if columns.has_options else ""
         shown = " and ".join(map(repr, cells))
         raise UserError(
-            f"{where}: {shown} look like a header, which `header` must decide: --data.header yes if they name "
-            f"columns{choice}, --data.header no if this line is data."
+            f"{where}: {shown} look like a header. Use --data.header yes if they name columns{choice}, and "
+            "--data.header no if this line is data."
         )
 
 

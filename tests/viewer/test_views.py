@@ -497,9 +497,7 @@ def test_marks_of_the_page_are_on_saved_pictures(train_and_capture, open_page):
 
 def test_labels_of_many_boxes_do_not_overlap(open_page, tmp_path):
     places = [(0.02 * (i % 5) + 0.2, 0.015 * (i // 5) + 0.3, 0.2, 0.2) for i in range(25)]
-    boxes = tuple(
-        DetectedBox(label="cell", score=1 - 0.01 * i, place=place, query=i) for i, place in enumerate(places)
-    )
+    boxes = tuple(DetectedBox(label="cell", score=1 - 0.01 * i, place=place, query=i) for i, place in enumerate(places))
     axes = {
         "queries": Axis(labels=tuple(map(str, range(25))), kind="box"),
         "source": Axis(labels=("1",), kind="patch", picture="image", places=((0.0, 0.0, 1.0, 1.0),)),
@@ -508,7 +506,14 @@ def test_labels_of_many_boxes_do_not_overlap(open_page, tmp_path):
     sample = Sample(title="cells", axes=axes, pictures={"image": picture})
     weights = torch.ones(25, 1)
     attention_map = AttentionMap(
-        key="0", name="read", kind="cross", layer=1, queries="queries", keys="source", heads=("",), load=lambda _: weights
+        key="0",
+        name="read",
+        kind="cross",
+        layer=1,
+        queries="queries",
+        keys="source",
+        heads=("",),
+        load=lambda _: weights,
     )
     capture = Capture(lambda: [SampleMaps(sample=sample, maps=(attention_map,))], title="run", model="model")
     page = open_page(capture.save(tmp_path / "page.html"))

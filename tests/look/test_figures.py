@@ -209,7 +209,7 @@ def test_chains_are_of_the_chosen_layer(tmp_path):
 
 def test_heat_of_an_image_has_the_mean_and_each_head(figures, tmp_path):
     capture(classified()).plot(tmp_path / "x.png")
-    _, *panels = figures[0].axes
+    _, *panels, _ = figures[0].axes
     titles = [axes.get_title() for axes in panels]
     assert titles == ["mean over heads (up to 0.55)", "head 1 (up to 0.5)", "head 2 (up to 1)"]
     shades = [axes.collections[0].get_array().tolist() for axes in panels]
@@ -222,7 +222,7 @@ def test_heat_of_an_image_has_the_mean_and_each_head(figures, tmp_path):
 def test_heat_of_a_drawing_has_a_panel_a_word_and_the_mean_of_all_layers(is_chained, figures, tmp_path):
     """Other reads, such as a chain, do not matter."""
     capture(drawn(is_chained=is_chained)).plot(tmp_path / "x.svg")
-    picture, *panels = [axes for axes in figures[0].axes if axes.has_data()]
+    picture, *panels = [axes for axes in figures[0].axes if axes.has_data() and axes.get_label() != "<colorbar>"]
     assert not picture.collections
     assert [axes.get_title() for axes in panels] == [
         "a  0.35 (up to 0.5)",
@@ -230,25 +230,32 @@ def test_heat_of_a_drawing_has_a_panel_a_word_and_the_mean_of_all_layers(is_chai
         "</s>  0.20 (up to 0.3)",
     ]
     assert panels[1].collections[0].get_array().tolist() == pytest.approx([0.2, 0.7])
-    assert texts_of(tmp_path / "x.svg")[-1] == "a three"
+    assert {"a three", "attention weights: cross, mean over 2 layers and their heads"} <= set(
+        texts_of(tmp_path / "x.svg")
+    )
+
+
+def test_axes_of_alignments_have_the_titles_of_the_page(tmp_path):
+    path = capture(text()).plot(tmp_path / "x.svg", kind="encoder self")
+    assert {"queries: source tokens", "keys: source tokens"} <= set(texts_of(path))
 
 
 def test_heat_of_a_drawing_is_of_the_chosen_layer(figures, tmp_path):
     capture(drawn()).plot(tmp_path / "x.png", layer=2)
-    titles = [axes.get_title() for axes in figures[0].axes[1:]]
+    titles = [axes.get_title() for axes in figures[0].axes[1:-1]]
     assert titles == ["a  0.10 (up to 0.2)", "three  0.60 (up to 0.9)", "</s>  0.30 (up to 0.5)"]
 
 
 def test_heat_of_a_caption_has_a_panel_a_word_and_the_mean_of_all_layers(figures, tmp_path):
     capture(captioned()).plot(tmp_path / "x.svg")
-    picture, *panels = [axes for axes in figures[0].axes if axes.has_data()]
+    picture, *panels = [axes for axes in figures[0].axes if axes.has_data() and axes.get_label() != "<colorbar>"]
     assert not picture.collections
     shades = [axes.collections[0].get_array().tolist() for axes in panels]
     assert shades == [pytest.approx(row) for row in ([0.35, 0.65], [0.1, 0.9], [0.2, 0.8])]
     assert [axes.get_title() for axes in panels] == ["a (up to 0.65)", "cat (up to 0.9)", "</s> (up to 0.8)"]
-    assert texts_of(tmp_path / "x.svg")[-1] == "1.png -&gt; a cat"
+    assert "1.png -&gt; a cat" in texts_of(tmp_path / "x.svg")
     capture(captioned()).plot(tmp_path / "1.svg", layer=1)
-    assert [axes.get_title() for axes in figures[1].axes[1:]] == [
+    assert [axes.get_title() for axes in figures[1].axes[1:-1]] == [
         "a (up to 0.5)",
         "cat (up to 0.8)",
         "</s> (up to 0.7)",

@@ -33,7 +33,7 @@ def figure(monkeypatch) -> list[Figure]:
 def test_each_weight_lies_on_its_place(figure, tmp_path):
     weights = np.array([0.1, 0.5, 0.3, 0.05])
     plot_heat(PIXELS, PLACES, [("head 1", weights), ("head 2", 2 * weights)], tmp_path / "x.png")
-    picture, first, second = figure[0].axes
+    picture, first, second, _ = figure[0].axes
     assert not picture.collections
     for axes, factor in ((first, 1), (second, 2)):
         (heat,) = axes.collections
@@ -50,23 +50,35 @@ def test_panels_are_named_with_their_largest_weight(tmp_path):
     path = plot_heat(PIXELS, PLACES, panels, tmp_path / "x.svg", title="this & that")
     titles = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
     # Weights without a place do not count.
-    assert titles == ["$a_1$ &lt;b&gt; (up to 0.25)", "none (up to 0)", "this &amp; that"]
+    assert titles[:2] == ["$a_1$ &lt;b&gt; (up to 0.25)", "none (up to 0)"]
+    assert "this &amp; that" in titles
 
 
-def test_the_brightest_place_is_the_brightest_in_the_picture(tmp_path):
-    """The picture is black, so that light pixels are weights."""
+def test_colors_are_those_of_the_page_with_a_scale_and_the_measure(figure, tmp_path):
+    weights = np.array([0.1, 0.2, 0.3, 0.0])
+    path = plot_heat(PIXELS, PLACES, [("head 1", weights)], tmp_path / "x.svg", title="digit", about="weights of x")
+    magenta = (230 / 255, 0, 126 / 255)  # viewer/src/views/selection.ts
+    _, panel, bar = figure[0].axes
+    (heat,) = panel.collections
+    colors = heat.get_facecolor()
+    assert colors[:, :3] == pytest.approx(np.tile(magenta, (3, 1)), abs=1e-6)
+    assert colors[:, 3] == pytest.approx([0.375, 0.75, 0], abs=0.01)  # in proportion to the weight
+    words = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
+    assert {"0", "largest", "of the panel", "digit", "weights of x"} <= set(words)
+    assert [label.get_text() for label in bar.get_yticklabels()] == ["0", "largest\nof the panel"]
+
+
+def test_the_largest_weight_is_at_its_place_in_the_picture(tmp_path):
+    """The picture is black, so that magenta pixels are weights."""
     places = [(0.5 * (i % 2), 0.5 * (i // 2), 0.5, 0.5) for i in range(4)]
     path = plot_heat(np.zeros((40, 40), np.uint8), places, [("x", np.eye(4)[2])], tmp_path / "x.png")
-    pixels = imread(path)[..., :3].sum(-1)
-    width = pixels.shape[1]
-    right = pixels[:, width // 2 :]
-    dark = right < 2.9
-    rows, columns = np.flatnonzero(dark.any(1)), np.flatnonzero(dark.any(0))
-    panel = right[np.ix_(range(rows[-1] - (columns[-1] - columns[0]), rows[-1]), range(columns[0], columns[-1]))]
-    half = len(panel) // 2
-    quarter = half // 2
-    light = [[panel[quarter + i * half, quarter + j * half] for j in range(2)] for i in range(2)]
-    assert light[1][0] > max(light[0][0], light[0][1], light[1][1]) + 0.5
+    pixels = imread(path)[..., :3]
+    rows, columns = np.nonzero((pixels[..., 0] > 0.5) & (pixels[..., 1] < 0.1))
+    height, width = rows.max() - rows.min() + 1, columns.max() - columns.min() + 1
+    assert len(rows) == height * width
+    below, left = int(rows.mean()), int(columns.mean())
+    for row, column in ((below, left + width), (below - height, left), (below - height, left + width)):
+        assert pixels[row, column].max() == 0
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])

@@ -62,3 +62,23 @@ def test_scores_and_frames_are_those_given(tmp_path):
     assert "dog 0.50" in text
     again = PLOTS["boxes"](tmp_path / "y.svg").read_text(encoding="utf-8")
     assert text == again
+
+
+def test_a_sound_has_the_frequencies_of_the_page_and_says_if_nothing_is_found(tmp_path):
+    bands = np.zeros((8, 50), np.float32)
+    path = plot_events(bands, [], tmp_path / "x.svg", seconds=2, hertz=4000, title="a.wav")
+    words = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
+    assert {"0 Hz", "500 Hz", "1 kHz", "4 kHz", "no event found above the threshold"} <= set(words)
+    assert "8 kHz" not in words
+    found = plot_events(bands, [("dog", 0.5, 1, 1)], tmp_path / "y.svg", seconds=2, title="a.wav")
+    words = re.findall(r">([^<>]+)</text>", found.read_text(encoding="utf-8"))
+    assert "mel band" in words
+    assert "no event found above the threshold" not in words
+
+
+def test_labels_of_many_boxes_do_not_overlap(tmp_path):
+    boxes = [("cell", 0.9 - 0.01 * i, (8 + 0.3 * (i % 5), 8 + 0.3 * (i // 5), 9, 9)) for i in range(25)]
+    path = plot_boxes(IMAGE, boxes, tmp_path / "x.svg", title="t")
+    words = re.findall(r">(cell [^<>]+)</text>", path.read_text(encoding="utf-8"))
+    assert words[0] == "cell 0.90"
+    assert 1 < len(words) < 25

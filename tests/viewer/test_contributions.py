@@ -107,3 +107,8 @@ def test_axes_of_contributions_are_parts_and_items(text_page):
     _, texts = save_svg(text_page)
     assert {"parts", "tokens"} <= set(texts)
     assert not any("queries" in text or "keys" in text for text in texts)
+
+
+def test_the_last_row_of_a_picture_is_inside_its_place(image_page):
+    canvas, stage = (image_page.locator(selector).bounding_box() for selector in (".stage canvas", ".stage"))
+    assert canvas["y"] + canvas["height"] <= stage["y"] + stage["height"] + 0.5

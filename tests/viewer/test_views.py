@@ -5,11 +5,14 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from playwright.sync_api import Page
 
 from regard.look.capture import Capture
-from regard.look.maps import AttentionMap
+from regard.look.maps import AttentionMap, SampleMaps
+from regard.look.sample import Axis, DetectedBox, Sample
+from regard.look.sample import Image as Picture
 from tests.viewer.conftest import tip_of
 
 # Name of the run, view, and kind of the read.
@@ -431,3 +434,97 @@ def test_steps_of_a_given_text_are_no_predictions(train_and_capture, open_page):
     assert steps
     other = open_page(train_and_capture("transformer")[1], "#view=steps")
     assert other.locator(".steps-body h3").first.inner_text().startswith("prediction: ")
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_lines_are_thicker_when_presenting(train_and_capture, open_page):
+    capture, path = train_and_capture("transformer")
+
+    def thickest(page: Page) -> float:
+        root, _ = save_svg(page)
+        return max(float(line.get("stroke-width", 0)) for line in root.iter(f"{SVG}path"))
+
+    page = open_page(path, fragment(first(capture, "cross"), "links", 0))
+    before = thickest(page)
+    page.keyboard.press("f")
+    page.wait_for_function("document.documentElement.classList.contains('presenting')")
+    page.evaluate("window.regard.ready")
+    assert thickest(page) == pytest.approx(2 * before, rel=1e-3)
+
+
+def test_steps_of_a_chain_show_its_attention_and_follow_the_keys(train_and_capture, open_page):
+    capture, path = train_and_capture("chain")
+    weights = first(capture, "chain").head(0).float().numpy()
+    page = open_page(path, "#view=steps")
+    assert page.locator(".steps-body h3", has_text="attention at this step").is_visible()
+    for step, key in ((1, "n"), (2, "n"), (1, "p")):
+        page.keyboard.press(key)
+        page.evaluate("window.regard.ready")
+        assert page.locator(".count").inner_text().startswith(f"step {step + 1} of ")
+    assert point_at(page, 1, int(weights[1].argmax()))
+    check(tip_of(page), weights)
+
+
+def test_a_chain_is_saved_whole(train_and_capture, open_page):
+    capture, path = train_and_capture("chain")
+    attention_map = first(capture, "chain")
+    page = open_page(path, fragment(attention_map, "chain"), height=400)
+    canvas = page.locator(".sheet-canvas")
+    before = canvas.bounding_box()
+    _, texts = save_svg(page)
+    count = len(attention_map.head(0))
+    last = capture[0].keys(attention_map).labels[count - 1]
+    assert len(texts) >= count * (count + 1) / 2
+    assert last in {text.strip() for text in texts} or last.isspace()
+    page.evaluate("window.regard.ready")
+    assert canvas.bounding_box() == before
+
+
+def test_marks_of_the_page_are_on_saved_pictures(train_and_capture, open_page):
+    capture, path = train_and_capture("transformer")
+    page = open_page(path, fragment(first(capture, "cross"), "steps", -1))
+    accent = page.locator(".output-token[aria-pressed=true]").evaluate(
+        "token => getComputedStyle(token).boxShadow.match(/rgb\\(.*?\\)/)[0]"
+    )
+    opacity = page.locator(".output-token.is-future").first.evaluate("token => getComputedStyle(token).opacity")
+    root, texts = save_svg(page)
+    assert "\u2713" in texts  # the token of the output among the candidates
+    assert [rect.get("stroke") for rect in root.iter(f"{SVG}rect")].count(accent) == 1
+    assert opacity in {text.get("opacity") for text in root.iter(f"{SVG}text")}
+
+
+def test_labels_of_many_boxes_do_not_overlap(open_page, tmp_path):
+    places = [(0.02 * (i % 5) + 0.2, 0.015 * (i // 5) + 0.3, 0.2, 0.2) for i in range(25)]
+    boxes = tuple(DetectedBox(label="cell", score=1 - 0.01 * i, place=place, query=i) for i, place in enumerate(places))
+    axes = {
+        "queries": Axis(labels=tuple(map(str, range(25))), kind="box"),
+        "source": Axis(labels=("1",), kind="patch", picture="image", places=((0.0, 0.0, 1.0, 1.0),)),
+    }
+    picture = Picture(pixels=np.zeros((60, 80, 3), np.uint8), boxes=boxes)
+    sample = Sample(title="cells", axes=axes, pictures={"image": picture})
+    weights = torch.ones(25, 1)
+    attention_map = AttentionMap(
+        key="0",
+        name="read",
+        kind="cross",
+        layer=1,
+        queries="queries",
+        keys="source",
+        heads=("",),
+        load=lambda _: weights,
+    )
+    capture = Capture(lambda: [SampleMaps(sample=sample, maps=(attention_map,))], title="run", model="model")
+    page = open_page(capture.save(tmp_path / "page.html"))
+    root, texts = save_svg(page)
+    tags = [
+        tuple(float(rect.get(name)) for name in ("x", "y", "width", "height"))
+        for rect in root.iter(f"{SVG}rect")
+        if rect.get("height") == "18" and rect.get("fill") != "none"
+    ]
+    assert 1 < len(tags) < 25
+    assert "cell 1.00" in texts  # labels of larger scores come first
+    for i, (x, y, width, height) in enumerate(tags):
+        for left, top, wide, high in tags[:i]:
+            assert min(x + width, left + wide) <= max(x, left) or min(y + height, top + high) <= max(y, top)

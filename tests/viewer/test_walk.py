@@ -136,3 +136,20 @@ def test_rows_of_self_attention_of_a_decoder_are_named_by_its_input(page_path, o
     place = page.evaluate("window.regard.place(1, 0)")
     page.mouse.move(place["x"], place["y"])
     assert page.locator("#tip").inner_text().startswith(f"{columns[1]} \u2192 {columns[0]}")
+
+
+def test_presenting_shows_all_steps_inside_the_window(model, page_path, open_page):
+    page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}", width=1920, height=1080)
+    page.keyboard.press("f")
+    page.wait_for_function("document.documentElement.classList.contains('presenting')")
+    page.evaluate("window.regard.ready")
+    window = page.locator(".walk").bounding_box()
+    for element in (*page.locator(".walk canvas").all(), page.locator(".walk-formula")):
+        box = element.bounding_box()
+        assert box["y"] + box["height"] <= window["y"] + window["height"] + 1
+        assert box["x"] + box["width"] <= 1920
+    # The pointer is on the cell that it is drawn over.
+    place = page.evaluate("window.regard.place(2, 1)")
+    page.mouse.move(place["x"], place["y"])
+    number = float(page.locator(".walk-formula").get_attribute("data-number"))
+    assert number == pytest.approx(float(formulas(model)["A"][2, 1]), rel=1e-5)

@@ -48,6 +48,11 @@ export function setSubstitute(value: Substitute | null): void {
   substitute = value;
 }
 
+/** Return true while a picture is saved. */
+export function isSaving(): boolean {
+  return substitute !== null;
+}
+
 /** Resize and clear a canvas, and return its drawing context in CSS pixels. */
 export function prepareCanvas(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
   if (substitute) {
@@ -62,9 +67,9 @@ export function prepareCanvas(canvas: HTMLCanvasElement, width: number, height: 
   if (canvas.width !== wide || canvas.height !== high) {
     canvas.width = wide;
     canvas.height = high;
-    canvas.style.width = `${width}px`;
-    canvas.style.height = `${height}px`;
   }
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
   const drawing = canvas.getContext("2d");
   if (!drawing) throw new Error("This browser gives no canvas to draw on.");
   drawing.setTransform(ratio, 0, 0, ratio, 0, 0);

@@ -233,6 +233,8 @@ export class Panel implements Pane {
       const first = hasMean(shown.read) ? -1 : 0;
       const count = heads - first;
       if (heads > 1) this.choose({ head: ((shown.head - first + by + count) % count) + first });
+    } else if (this.drawn?.stepQuery) {
+      this.drawn.stepQuery(by);
     } else {
       const { length } = shown.sample.axes[shown.read.queries]!.labels;
       const from = shown.query ?? (by > 0 ? -1 : length);

@@ -166,7 +166,7 @@ function boundsOf(elements: string[]): DOMRect {
   return box;
 }
 
-/** Paint an element and what it contains: canvases, backgrounds, borders and texts, in coordinates of `root`. */
+/** Paint an element and what it contains: canvases, backgrounds, borders, outlines and texts, in coordinates of `root`. */
 function paint(
   drawing: SvgContext,
   element: HTMLElement,
@@ -176,37 +176,71 @@ function paint(
   const style = getComputedStyle(element);
   if (element.hidden || style.display === "none" || style.visibility === "hidden") return;
   const box = boxOf(element, root);
+  const opacity = drawing.globalAlpha;
+  drawing.globalAlpha = opacity * Number(style.opacity);
+  if (element !== root) paintBox(drawing, box, style);
   if (element instanceof HTMLCanvasElement) {
     const found = drawings.get(element);
     if (found) drawing.elements.push(`<g transform="translate(${box.x} ${box.y})">${found.elements.join("")}</g>`);
     else if (element.width && element.height) drawing.drawImage(element, box.x, box.y, box.width, box.height);
-    return;
-  }
-  if (element !== root) {
-    if (!/^(transparent|rgba\(.*, 0\))$/.test(style.backgroundColor)) {
-      drawing.fillStyle = style.backgroundColor;
-      drawing.fillRect(box.x, box.y, box.width, box.height);
-    }
-    const gradient = /^linear-gradient\(90deg, (.*)\)$/.exec(style.backgroundImage)?.[1];
-    if (gradient) drawing.fillGradient(gradient.split(/, (?![^(]*\))/), box.x, box.y, box.width, box.height);
-    if (style.backgroundImage.startsWith("repeating-linear-gradient")) hatch(drawing, box);
-    if (!element.clientWidth && Number.parseFloat(style.borderLeftWidth)) {
-      drawing.fillStyle = style.borderLeftColor;
-      drawing.fillRect(box.x, box.y, Number.parseFloat(style.borderLeftWidth), box.height);
-      return;
-    }
-    const border = Number.parseFloat(style.borderTopWidth);
-    if (border && !/^(transparent|rgba\(.*, 0\))$/.test(style.borderTopColor)) {
-      drawing.strokeStyle = drawing.fillStyle = style.borderTopColor;
-      drawing.lineWidth = border;
-      if (Number.parseFloat(style.borderLeftWidth)) drawing.strokeRect(box.x, box.y, box.width, box.height);
-      else drawing.fillRect(box.x, box.y, box.width, border);
-    }
   }
   for (const child of element.childNodes) {
     if (child instanceof HTMLElement) paint(drawing, child, root, drawings);
     else if (child instanceof Text) paintText(drawing, child, root, element);
   }
+  drawing.globalAlpha = opacity;
+}
+
+/** Paint the background of an element, its borders, and an outline that is a shadow without blur. */
+function paintBox(drawing: SvgContext, { x, y, width, height }: Box, style: CSSStyleDeclaration): void {
+  if (isVisible(style.backgroundColor)) {
+    drawing.fillStyle = style.backgroundColor;
+    drawing.fillRect(x, y, width, height);
+  }
+  const gradient = /^linear-gradient\(90deg, (.*)\)$/.exec(style.backgroundImage)?.[1];
+  if (gradient) drawing.fillGradient(gradient.split(/, (?![^(]*\))/), x, y, width, height);
+  if (style.backgroundImage.startsWith("repeating-linear-gradient")) hatch(drawing, { x, y, width, height });
+  const [, shadow, spread] = /^(rgb.*?\)) 0px 0px 0px ([\d.]+)px$/.exec(style.boxShadow) ?? [];
+  const out = Number(spread);
+  if (shadow) strokeBox(drawing, shadow, out, { x: x - out, y: y - out, width: width + 2 * out, height: height + 2 * out });
+  const sides = ["Top", "Right", "Bottom", "Left"] as const;
+  const border = sides.map((side) => {
+    const [size, color] = [Number.parseFloat(style[`border${side}Width`]), style[`border${side}Color`]];
+    return { size: isVisible(color) ? size : 0, color, isDashed: style[`border${side}Style`] === "dashed" };
+  });
+  const [top, right, bottom, left] = border as [Edge, Edge, Edge, Edge];
+  if (border.every(({ size }) => size)) {
+    strokeBox(drawing, top.color, top.size, { x, y, width, height });
+    return;
+  }
+  paintEdge(drawing, top, { x, y, width, height: top.size });
+  paintEdge(drawing, right, { x: x + width - right.size, y, width: right.size, height });
+  paintEdge(drawing, bottom, { x, y: y + height - bottom.size, width, height: bottom.size });
+  paintEdge(drawing, left, { x, y, width: left.size, height });
+}
+
+interface Edge {
+  size: number;
+  color: string;
+  isDashed: boolean;
+}
+
+function isVisible(color: string): boolean {
+  return !/^(transparent|rgba\(.*, 0\))$/.test(color);
+}
+
+/** Stroke a line of this width inside a box. */
+function strokeBox(drawing: SvgContext, color: string, size: number, { x, y, width, height }: Box): void {
+  drawing.strokeStyle = color;
+  drawing.lineWidth = size;
+  drawing.strokeRect(x + size / 2, y + size / 2, width - size, height - size);
+}
+
+function paintEdge(drawing: SvgContext, { size, color, isDashed }: Edge, { x, y, width, height }: Box): void {
+  drawing.fillStyle = color;
+  // Dashes of an edge are as long as the gaps between them.
+  const [step, length] = isDashed ? [4 * size, 2 * size] : [width, width];
+  if (size) for (let at = 0; at < width; at += step) drawing.fillRect(x + at, y, Math.min(length, width - at), height);
 }
 
 /** Paint a text word by word, so that lines break as on the page; a text that is cut off there, with an ellipsis. */
@@ -228,7 +262,14 @@ function paintText(drawing: SvgContext, text: Text, root: HTMLElement, element: 
   }
 }
 
-function boxOf(element: HTMLElement, root: HTMLElement): { x: number; y: number; width: number; height: number } {
+interface Box {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+function boxOf(element: HTMLElement, root: HTMLElement): Box {
   const { left, top, width, height } = element.getBoundingClientRect();
   const { x, y } = toElement(root, { clientX: left, clientY: top });
   return { x: x + root.scrollLeft, y: y + root.scrollTop, width: width / pageZoom(), height: height / pageZoom() };

@@ -72,6 +72,8 @@ export interface OpenView {
   darkest?(): number | null;
   /** Position of a pair, a query or a key in client coordinates; null if it is not drawn. */
   place(query: number | null, key: number | null): { x: number; y: number } | null;
+  /** Go to the next or previous query; a view without it pins one. */
+  stepQuery?(by: number): void;
   /** Handle a key that is no shortcut of the page; return true if it was used. */
   handleKey?(key: string): boolean;
   close(): void;

@@ -50,6 +50,8 @@ class Alignment:
     """Name of each head; default: "head 1", "head 2", ..."""
     title: str = ""
     """Title of the figure."""
+    axes: tuple[str, str] = ("source", "target")
+    """Titles of the axes of keys and of queries."""
 
     def __post_init__(self) -> None:
         if not self.head_names:
@@ -123,7 +125,7 @@ def plot_alignment(
         source, target = ([escape_missing(label, families) for label in labels] for labels in (source, target))
         title = escape_missing(title, families)
     with plot_style(families):
-        figure = _draw(_panels(layers, shown), source=source, target=target, title=title)
+        figure = _draw(_panels(layers, shown), source=source, target=target, title=title, names=shown.axes)
         picture = render_figure(figure, path.suffix.lower())
     write_atomically(path, picture, overwrite=overwrite)
     return path
@@ -175,7 +177,9 @@ def plot_style(families: Sequence[str]) -> Iterator[None]:
         yield
 
 
-def _draw(panels: Sequence[_Panel], *, source: Sequence[str], target: Sequence[str], title: str) -> Figure:
+def _draw(
+    panels: Sequence[_Panel], *, source: Sequence[str], target: Sequence[str], title: str, names: tuple[str, str]
+) -> Figure:
     layout = lay_out([panel.title for panel in panels], source=source, target=target)
     figure = Figure(figsize=layout.size)
     for number, panel in enumerate(panels):
@@ -185,12 +189,12 @@ def _draw(panels: Sequence[_Panel], *, source: Sequence[str], target: Sequence[s
         _label_source(axes, source, layout)
         _label_target(axes, target if number % layout.columns == 0 else (), layout)
         if number == 0:
-            axes.set_ylabel("target", fontsize=8, color=_PALE)
+            axes.set_ylabel(names[1], fontsize=8, color=_PALE)
             _draw_scale(figure, cells, layout)
             if title:
                 _draw_title(axes, title, layout, above_panel_title=bool(panel.title))
         if number + layout.columns >= len(panels):
-            axes.set_xlabel("source", fontsize=8, color=_PALE)
+            axes.set_xlabel(names[0], fontsize=8, color=_PALE)
     return figure
 
 

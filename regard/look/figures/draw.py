@@ -16,6 +16,7 @@ By default the read nearest to the output is plotted: chain, pooling, cross, rec
 `layer` select another. Token by token the mean over all layers is plotted, unless `layer` is given. (xu2015, figure 2)
 """
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar, get_args
@@ -162,10 +163,24 @@ def _alignment(sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: in
             layer=f"layer {attention_map.layer}" if len(maps) > 1 else "",
             head_names=attention_map.heads,
             title=sample_maps.sample.title,
+            axes=(_axis_title(sample_maps, "keys", attention_map), _axis_title(sample_maps, "queries", attention_map)),
         )
         for attention_map in maps
     ]
     return plot_alignment(layers, path, layer=layer_number, overwrite=overwrite)
+
+
+def _axis_title(sample_maps: SampleMaps, role: Literal["queries", "keys"], attention_map: AttentionMap) -> str:
+    """Return the title of an axis, as on the page: "queries: output tokens"."""
+    name: str = getattr(attention_map, role)
+    kind = sample_maps.sample.axes[name].kind
+    if re.search("(s|x|z|ch|sh)$", kind):
+        kinds = f"{kind}es"
+    else:
+        kinds = f"{kind[:-1]}ies" if re.search("[^aeiou]y$", kind) else f"{kind}s"
+    if kinds == role:
+        return role
+    return f"{role}: {name} {kinds}" if name in ("source", "output", "decoder input") else f"{role}: {kinds}"
 
 
 def _links(
@@ -217,19 +232,30 @@ def _heat(sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int | N
     queries, keys = sample_maps.queries(attention_map), sample_maps.keys(attention_map)
     layers = maps if layer is None else (attention_map,)
     if (image := _on_image(sample_maps, attention_map.keys)) is not None and attention_map.queries == "output":
-        places, mean = keys.places, _mean_over_heads(layers)
+        places, mean, about = keys.places, _mean_over_heads(layers), _about_mean(layers)
         panels = list(zip(queries.labels, mean, strict=True))
     elif image is not None:
-        places = keys.places
+        places, about = keys.places, f"{attention_map.kind}, layer {attention_map.layer}"
+        about += f", mean over {len(queries)} queries" if len(queries) > 1 else ""
         panels = [("mean over heads", weights.mean(0).mean(0))] if len(attention_map.heads) > 1 else []
         panels += [(name, head.mean(0)) for name, head in zip(attention_map.heads, weights, strict=True)]
     elif (image := _on_image(sample_maps, attention_map.queries)) is not None:
-        places = queries.places
-        mean = _mean_over_heads(layers)
+        places, mean, about = queries.places, _mean_over_heads(layers), _about_mean(layers)
         panels = [(f"{label}  {mean[:, i].mean():.2f}", mean[:, i]) for i, label in enumerate(keys.labels)]
     else:
         raise UserError(f"view 'heat' requires queries or keys on an image, which {attention_map.name} does not have")
-    return plot_heat(image.pixels, places, panels, path, title=sample_maps.sample.title, overwrite=overwrite)
+    about = f"attention weights: {about}"
+    return plot_heat(
+        image.pixels, places, panels, path, title=sample_maps.sample.title, about=about, overwrite=overwrite
+    )
+
+
+def _about_mean(maps: Sequence[AttentionMap]) -> str:
+    """Return the kind of maps, and what they are averaged over."""
+    kind, count = maps[0].kind, len(maps[0].heads)
+    if len(maps) > 1:
+        return f"{kind}, mean over {len(maps)} layers and their heads"
+    return f"{kind}, layer {maps[0].layer}" + (f", mean over {count} heads" if count > 1 else "")
 
 
 def _mean_over_heads(maps: Sequence[AttentionMap]) -> NDArray[np.float64]:
@@ -267,7 +293,15 @@ def _events(samples: Sequence[SampleMaps], sample: int, path: Path, *, overwrite
     )
     events = [(label, score, onset, duration) for onset, duration, label, score in sorted_events]
     seconds = max(sound.begin + sound.seconds for sound in sounds)
-    return plot_events(_join_spectrograms(sounds), events, path, seconds=seconds, title=title, overwrite=overwrite)
+    return plot_events(
+        _join_spectrograms(sounds),
+        events,
+        path,
+        seconds=seconds,
+        hertz=sounds[0].hertz,
+        title=title,
+        overwrite=overwrite,
+    )
 
 
 def _begin(samples: Sequence[SampleMaps], sample: int) -> float:

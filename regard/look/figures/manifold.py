@@ -74,9 +74,10 @@ def plot_manifold(
             bar = figure.colorbar(filled, ax=axes, shrink=0.8)
             bar.set_label("root of the energy F(y)", fontsize=8)
         data = manifold.data[:_MOST]
-        axes.plot(*data.T, ".", color=_DATA, markersize=3, alpha=0.6, label="data y")
+        # Circles, which reconstructions at the same place do not hide.
+        axes.plot(*data.T, "o", color=_DATA, markersize=4.5, fillstyle="none", markeredgewidth=0.6, label="data y")
         if manifold.curve is None:
-            axes.plot(*manifold.rebuilt[:_MOST].T, ".", color=_CURVE, markersize=3, label="reconstructions")
+            axes.plot(*manifold.rebuilt[:_MOST].T, ".", color=_CURVE, markersize=2, label="reconstructions")
         else:
             style = {"color": _CURVE, "markersize": 3, "markevery": FINE, "linewidth": 1.4}
             axes.plot(*manifold.curve.T, "-o", **style, label="y~(h), h swept")

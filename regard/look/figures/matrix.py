@@ -54,6 +54,8 @@ class Matrix:
     columns: Sequence[str] = ()
     is_weights: bool = False
     """True: scaled from 0 to 1."""
+    bound: float | None = None
+    """Magnitude with the darkest color, the same for several matrices; default: the largest of this one."""
 
     @property
     def has_numbers(self) -> bool:
@@ -212,7 +214,7 @@ def _caption(matrix: Matrix) -> str:
 def _draw_cells(axes: Axes, matrix: Matrix, width: float, height: float, escape: Any) -> None:
     cells, per_row, per_column = reduce_cells(matrix.numbers)
     finite = np.isfinite(cells)
-    bound = 1.0 if matrix.is_weights else float(np.abs(cells[finite]).max(initial=0)) or 1.0
+    bound = 1.0 if matrix.is_weights else matrix.bound or float(np.abs(cells[finite]).max(initial=0)) or 1.0
     colors = weight_colors() if matrix.is_weights else signed_colors()
     low = 0.0 if matrix.is_weights else -bound
     rows, columns = matrix.numbers.shape

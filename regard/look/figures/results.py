@@ -14,13 +14,18 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from regard.look.figures.alignment import plot_style, render_figure
-from regard.look.figures.labels import families_for, readable
+from regard.look.figures.labels import families_for, readable, width_em
 from regard.look.figures.output import check_path
 from regard.system.writing import write_atomically
 
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000")
 """Palette for color-blind readers. (wong2011)"""
 _PALE = "#8c97a3"
+_FREQUENCIES = (0, 250, 500, 1000, 2000, 4000, 8000, 16000)
+"""Marks of the frequency axis."""
+NOTHING_FOUND = "no event found above the threshold"
+"""Second line of the title of a sound without events."""
+_TAG_FONT = 6
 
 
 def plot_boxes(
@@ -33,6 +38,8 @@ def plot_boxes(
 ) -> Path:
     """Plot an image (height, width, 3) with a frame for each box: label, score, (x, y, width, height) in pixels.
 
+    Labels do not overlap: where many boxes leave no room, only those of larger scores are drawn.
+
     Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder does not exist.
     """
     check_path(path, overwrite)
@@ -42,13 +49,42 @@ def plot_boxes(
         figure, axes = _figure((6.0, 6.0 * height / width), title)
         axes.imshow(image, interpolation="nearest" if width < 200 else None)
         axes.set_axis_off()
-        for label, score, (x, y, wide, high) in boxes:
+        placed: list[tuple[float, float, float, float]] = []
+        for label, score, frame in sorted(boxes, key=lambda box: -box[1]):
             color = _COLORS[labels.index(label) % len(_COLORS)]
+            x, y, wide, high = frame
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), wide, high, fill=False, edgecolor=color, linewidth=1.4))
-            font = {"fontsize": 6, "color": "white", "va": "bottom"}
+            text = f"{readable(label, spaces=' ')} {score:.2f}"
+            point = width / (72 * 6.0)  # in pixels of the image
+            size = (width_em(text) * _TAG_FONT + 2) * point, 1.6 * _TAG_FONT * point
+            if (tag := _free_place(frame, size, (width, height), placed)) is None:
+                continue
+            placed.append((*tag, *size))
+            font = {"fontsize": _TAG_FONT, "color": "white", "va": "bottom"}
             background = {"facecolor": color, "edgecolor": "none", "pad": 0.8}
-            axes.text(x, y - 1, f"{readable(label, spaces=' ')} {score:.2f}", bbox=background, **font)
+            axes.text(tag[0] + point, tag[1] + size[1] - point, text, bbox=background, zorder=3, **font)
         return write_picture(figure, path, overwrite=overwrite)
+
+
+def _free_place(
+    frame: tuple[float, float, float, float],
+    size: tuple[float, float],
+    sides: tuple[int, int],
+    placed: Sequence[tuple[float, float, float, float]],
+) -> tuple[float, float] | None:
+    """Return left and top of a label at a corner of a frame where it overlaps no other; None if there is none."""
+    x, y, wide, high = frame
+    width, height = size
+    for top in (y - height, y, y + high - height, y + high):
+        for side in (x, x + wide - width):
+            left = max(0.0, min(side, sides[0] - width))
+            is_free = all(
+                min(left + width, a + w) <= max(left, a) or min(top + height, b + h) <= max(top, b)
+                for a, b, w, h in placed
+            )
+            if is_free and top >= 0 and top + height <= sides[1]:
+                return left, top
+    return None
 
 
 def plot_events(
@@ -57,19 +93,25 @@ def plot_events(
     path: Path,
     *,
     seconds: float,
+    hertz: float = 0.0,
     title: str,
     overwrite: bool = False,
 ) -> Path:
     """Plot a spectrogram (bands, frames) of `seconds` with a span for each event: label, score, onset, duration.
 
+    hertz:  highest frequency of the bands, which are evenly spaced on the mel scale; 0 if it is not known.
     Raises: as `plot_boxes`.
     """
     check_path(path, overwrite)
     labels = sorted({label for label, *_ in events})
     with plot_style(families_for([title, *labels])):
-        figure, axes = _figure((9.0, 3.0), title)
+        figure, axes = _figure((9.0, 3.0), title, "" if events else NOTHING_FOUND)
         axes.imshow(bands, origin="lower", aspect="auto", cmap="gray_r", extent=(0, seconds, 0, len(bands)))
-        axes.set(xlabel="seconds", ylabel="mel band", xlim=(0, seconds))
+        axes.set(xlabel="seconds", ylabel="frequency" if hertz else "mel band", xlim=(0, seconds))
+        if hertz:
+            marks = [mark for mark in _FREQUENCIES if mark <= hertz]
+            names = [f"{mark / 1000:g} kHz" if mark >= 1000 else f"{mark} Hz" for mark in marks]
+            axes.set_yticks(len(bands) * np.log1p(np.array(marks) / 700) / np.log1p(hertz / 700), names, fontsize=7)
         for row, (label, score, onset, duration) in enumerate(events):
             color = _COLORS[labels.index(label) % len(_COLORS)]
             axes.axvspan(onset, onset + duration, facecolor=color, alpha=0.25, edgecolor=color)
@@ -130,10 +172,11 @@ def plot_tracks(
         return write_picture(figure, path, overwrite=overwrite)
 
 
-def _figure(size: tuple[float, float], title: str) -> tuple[Figure, Axes]:
+def _figure(size: tuple[float, float], title: str, note: str = "") -> tuple[Figure, Axes]:
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
-    axes.set_title(readable(title, max_length=200, spaces=" "), fontsize=9, loc="left")
+    lines = filter(None, (readable(title, max_length=200, spaces=" "), note))
+    axes.set_title("\n".join(lines), fontsize=9, loc="left")
     return figure, axes
 
 

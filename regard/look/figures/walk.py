@@ -31,6 +31,8 @@ MISSING = (
 """Message about a capture without vectors, and how to record them."""
 
 _GAP, _EDGE = 0.5, 0.12
+_ITEMS_PER_ROW = 16
+"""Number of items in a row of contributions: the largest whose cells have numbers, and all of them a label."""
 _MOST_HEADS = 8
 """Largest number of heads in a row of their own."""
 _SMALL = 1.1
@@ -143,15 +145,27 @@ def plot_contributions(sample_maps: SampleMaps, path: Path, score: int, *, overw
     if not 0 <= score < len(names):
         raise UserError(f"head must be between 1 and {len(names)}, the scores {', '.join(names)}, got {score + 1}")
     numbers = maps[0].head(score).numpy()
-    matrix = Matrix(
-        title=f"{names[score]}: {numbers[0].sum():+.3f}",
-        numbers=numbers,
-        rows=[readable(label, spaces=" ") for label in sample_maps.queries(maps[0]).labels],
-        columns=labels_of(sample_maps.keys(maps[0]).labels),
-    )
+    rows = [readable(label, spaces=" ") for label in sample_maps.queries(maps[0]).labels]
+    columns = labels_of(sample_maps.keys(maps[0]).labels)
+    bound = float(np.abs(numbers).max(initial=0)) or 1.0
     sheet = Sheet()
-    top = _title(sheet, sample_maps, "contributions to the score")
-    sheet.add(matrix, _EDGE + matrix.label_width, top)
+    top = _title(sheet, sample_maps, f"contributions to the score {names[score]}, with the sum {numbers[0].sum():+.3f}")
+    # Like a text, the items are wrapped; all rows have the same scale.
+    for first in range(0, len(columns), _ITEMS_PER_ROW):
+        part = slice(first, first + _ITEMS_PER_ROW)
+        last = min(len(columns), first + _ITEMS_PER_ROW)
+        matrix = Matrix(
+            title=f"{first + 1} to {last} of {len(columns)}",
+            numbers=numbers[:, part],
+            rows=rows,
+            columns=columns[part],
+            bound=bound,
+        )
+        _, low = sheet.add(matrix, _EDGE + matrix.label_width, top)
+        top = low + 0.2
+    steps = np.linspace(-bound, bound, 9)[None]
+    scale = Matrix(title="color scale", numbers=steps, columns=[f"{step:+.2g}" for step in steps[0]], bound=bound)
+    sheet.add(scale, _EDGE + matrix.label_width, top, (9 * 0.25, 0.15))
     return sheet.save(path, overwrite=overwrite)
 
 

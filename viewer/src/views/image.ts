@@ -111,6 +111,12 @@ class ImageView implements OpenView, Painter {
   }
 
   draw(selection: Selection): void {
+    const numbers = selection.numbers();
+    const most = selection.colorMax(numbers);
+    // The caption and the legend come first: they determine the height of the drawing.
+    this.frame.tools.querySelector(".legend-place")?.replaceChildren(heatLegend(...colorRange(selection, most), selection.uniform / most));
+    const caption = selection.caption();
+    this.frame.describe(caption, `image with ${caption}; largest weight ${formatShort(most)}`, this.placeDetails(selection, most));
     const { width, height } = availableSize(this.frame.stage, this.picture.height / this.picture.width);
     const drawing = prepareCanvas(this.frame.canvas, width, height);
     const room = { left: 2, top: 2, width: width - 4, height: height - 4 };
@@ -126,8 +132,6 @@ class ImageView implements OpenView, Painter {
         ? { ...plain, left: plain.left + halves.beside.width + 12 }
         : { ...plain, top: plain.top + halves.above.height + 12 };
     }
-    const numbers = selection.numbers();
-    const most = selection.colorMax(numbers);
     const { opacity, isSmooth } = this;
     this.frame.tools.style.setProperty("--strength", `${100 * opacity}%`);
     const signed = isSigned(selection.shown.read);
@@ -137,9 +141,6 @@ class ImageView implements OpenView, Painter {
     if (signed) this.drawNumbers(drawing, selection, numbers);
     drawBoxes(drawing, this.picture.boxes, this.area, selection.hasDetections ? selection.entry : null);
     this.drawOutlines(drawing, selection);
-    this.frame.tools.querySelector(".legend-place")?.replaceChildren(heatLegend(...colorRange(selection, most), selection.uniform / most));
-    const caption = selection.caption();
-    this.frame.describe(caption, `image with ${caption}; largest weight ${formatShort(most)}`, this.placeDetails(selection, most));
   }
 
   /** Write the numbers of places that have room: equal signs have colors that are hard to compare. */
@@ -152,9 +153,11 @@ class ImageView implements OpenView, Painter {
       if (!cell || cell.width < NUMBERED_PX || cell.height < NUMBERED_PX) return;
       const [x, y] = [cell.left + cell.width / 2, cell.top + cell.height / 2];
       drawing.fillStyle = "rgba(255, 255, 255, 0.85)";
-      drawing.fillRect(x - 28, y - 11, 56, 22);
+      const text = formatShort(numbers[entry]!);
+      const width = drawing.measureText(text).width + 12;
+      drawing.fillRect(x - width / 2, y - 11, width, 22);
       drawing.fillStyle = "#14181d";
-      drawing.fillText(formatShort(numbers[entry]!), x, y);
+      drawing.fillText(text, x, y);
     });
   }
 

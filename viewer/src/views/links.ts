@@ -5,6 +5,7 @@ import { isDark, scaleOf, type Scale } from "../color.js";
 import { font, make, cssVariable } from "../dom.js";
 import { headName, plural, formatShort, axisLabel } from "../format.js";
 import type { OpenView, Pane, Shown, Table, View } from "../view.js";
+import { isPresenting } from "../present.js";
 import { largestIndices, threshold } from "./largest.js";
 import { addEntryHandlers, centerOf, addRovingFocus } from "./controls.js";
 import { ScrollCanvas } from "./scroll-canvas.js";
@@ -199,7 +200,7 @@ class Links implements OpenView {
     for (const { path, share } of this.faintLines) {
       drawing.globalAlpha = 0.05 + 0.55 * Math.abs(share) ** 0.7;
       drawing.strokeStyle = lineColor(scale, share);
-      drawing.lineWidth = 0.75 + 2 * Math.abs(share);
+      drawing.lineWidth = thickness() * (0.75 + 2 * Math.abs(share));
       drawing.stroke(path);
     }
   }
@@ -213,7 +214,7 @@ class Links implements OpenView {
       addCurve(path, this.layout!, active.side === "query" ? active.entry : i, active.side === "query" ? i : active.entry);
       drawing.globalAlpha = 0.25 + 0.7 * Math.sqrt(Math.abs(share));
       drawing.strokeStyle = lineColor(scale, share);
-      drawing.lineWidth = 0.75 + 6.5 * Math.abs(share);
+      drawing.lineWidth = thickness() * (0.75 + 6.5 * Math.abs(share));
       drawing.stroke(path);
     });
     drawing.globalAlpha = 1;
@@ -327,6 +328,11 @@ function other(side: Side): Side {
 /** Color of a line. The lightest blue is invisible as a line, so that scale starts darker, with more transparency. */
 function lineColor(scale: Scale, share: number): string {
   return scale.css(scale.most * Math.sign(share) * ((isDark() ? 0.7 : 0.55) + 0.25 * Math.abs(share)));
+}
+
+/** Lines are thicker when presenting, where they are seen from afar. */
+function thickness(): number {
+  return isPresenting() ? 2 : 1;
 }
 
 function addCurve(path: DrawnPath, places: LinkLayout, query: number, key: number): void {

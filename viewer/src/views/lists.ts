@@ -47,7 +47,7 @@ export function bars(rows: readonly Bar[], about: string): HTMLElement {
     fill.style.width = `${Math.max(0, Math.min(1, length)) * 100}%`;
     list.append(
       make("li", { class: isMarked ? "is-marked" : "", title: label },
-        make("span", { class: "bar-label" }, label),
+        make("span", { class: "bar-label" }, isMarked ? `\u2713\u00a0${label}` : label),
         make("span", { class: "bar-track" }, fill),
         make("span", { class: "bar-number" }, text ?? formatShort(number))),
     );

@@ -4,6 +4,7 @@ import { category, isDark } from "../color.js";
 import { font, cssVariable } from "../dom.js";
 import { readable } from "../format.js";
 import type { Box } from "../page.js";
+import { overlap } from "./label-placement.js";
 import { gridOf } from "./picture-axes.js";
 import { overlayColor, type Strength } from "./selection.js";
 
@@ -137,7 +138,8 @@ export function labelColors(boxes: readonly { label: string }[]): (label: string
   return (label) => category(labels.indexOf(label));
 }
 
-/** Draw boxes with label and score; if one is selected, the others are faint and without label. */
+/** Draw boxes with label and score; if one is selected, the others are faint and without label. Labels do not overlap:
+ *  where many boxes leave no room, only those of larger scores are drawn. */
 export function drawBoxes(
   drawing: CanvasRenderingContext2D,
   boxes: readonly Box[],
@@ -157,24 +159,36 @@ export function drawBoxes(
     drawing.lineWidth = isSelected ? 3 : 2;
     drawing.strokeStyle = color(box.label);
     drawing.strokeRect(frame.left, frame.top, frame.width, frame.height);
-    if (!hasSelected || isSelected) drawTag(drawing, box, frame, area, color(box.label));
   }
   drawing.globalAlpha = 1;
+  const placed: Area[] = [];
+  for (const box of [...boxes].sort((one, other) => other.score - one.score)) {
+    if (hasSelected && box.query !== selected) continue;
+    const tag = drawTag(drawing, box, area, color(box.label), placed);
+    if (tag) placed.push(tag);
+  }
 }
 
-function drawTag(drawing: CanvasRenderingContext2D, box: Box, frame: Area, area: Area, color: string): void {
+/** Draw the label of a box at a corner where it overlaps no other, and return its place; null if there is none. */
+function drawTag(drawing: CanvasRenderingContext2D, box: Box, area: Area, color: string, placed: readonly Area[]): Area | null {
   const text = `${readable(box.label, 24, " ")} ${box.score.toFixed(2)}`;
   drawing.font = font(12, 600);
-  const width = drawing.measureText(text).width + 10;
-  const left = Math.max(area.left, Math.min(frame.left - 1, area.left + area.width - width));
-  const above = frame.top - 19;
-  const top = above >= area.top ? above : frame.top + 1;
+  const [width, height] = [drawing.measureText(text).width + 10, 18];
+  const frame = toArea(area, box.place);
+  const bottom = frame.top + frame.height;
+  const lefts = [frame.left - 1, frame.left + frame.width + 1 - width];
+  const tops = [frame.top - height - 1, frame.top + 1, bottom - height - 1, bottom + 1];
+  const free = tops
+    .flatMap((top) => lefts.map((left) => ({ left: Math.max(area.left, Math.min(left, area.left + area.width - width)), top, width, height })))
+    .find((tag) => tag.top >= area.top && tag.top + height <= area.top + area.height && placed.every((other) => !overlap(tag, other)));
+  if (!free) return null;
   drawing.fillStyle = color;
-  drawing.fillRect(left, top, width, 18);
+  drawing.fillRect(free.left, free.top, width, height);
   drawing.fillStyle = textColor(color);
   drawing.textBaseline = "middle";
   drawing.textAlign = "left";
-  drawing.fillText(text, left + 5, top + 9.5);
+  drawing.fillText(text, free.left + 5, free.top + 9.5);
+  return free;
 }
 
 /** Text color, black or white, with more contrast on a color such as "#0072b2". */

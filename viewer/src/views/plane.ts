@@ -50,8 +50,8 @@ class PlaneView implements OpenView, Painter {
     const about = "Show the weights of all queries on the selected key, instead of the weights of a query";
     tools.replaceChildren(
       ...(selection.axes.isSameAxis ? [this.frame.byKeyToggle("by key", about)] : []),
-      make("span", { class: "key-line" }, "observed"),
-      make("span", { class: "key-line is-future" }, "predicted"),
+      make("span", { class: "key-line" }, make("i"), "observed"),
+      make("span", { class: "key-line is-future" }, make("i"), "predicted"),
     );
     const axis = selection.axis(selection.side);
     const group = chips(axis, axis.labels.map((_, i) => i), `select a ${axis.kind}`);
@@ -68,6 +68,8 @@ class PlaneView implements OpenView, Painter {
   }
 
   draw(selection: Selection): void {
+    // The caption comes first: it determines the height of the drawing.
+    this.describe(selection);
     const { width, height } = availableSize(this.frame.stage, 1);
     const drawing = prepareCanvas(this.frame.canvas, width, height);
     const points = this.tracks.flatMap(({ history, future }) => [...history, ...future]);
@@ -77,7 +79,6 @@ class PlaneView implements OpenView, Painter {
     else this.drawLines(drawing, selection, selection.entry);
     this.tracks.forEach((track, i) => this.drawTrack(drawing, track, this.isSelected(i)));
     this.drawNames(drawing, selection);
-    this.describe(selection);
   }
 
   private isSelected(track: number): boolean {

@@ -1,6 +1,6 @@
 /** Canvas of the size of the viewport, over scrolled content that may be larger. */
 
-import { prepareCanvas, make, toClient, toElement } from "../dom.js";
+import { isSaving, prepareCanvas, make, toClient, toElement } from "../dom.js";
 import { oncePerFrame } from "./controls.js";
 
 export interface Rect {
@@ -42,8 +42,9 @@ export class ScrollCanvas {
     this.content.style.height = `${Math.ceil(height)}px`;
   }
 
+  /** Draw what is visible; for printing and saving, all of the content. */
   draw(): void {
-    const { left, top, width, height } = this.isPrinting ? this.fullArea : this.visibleArea;
+    const { left, top, width, height } = this.isPrinting || isSaving() ? this.fullArea : this.visibleArea;
     if (!width || !height) return;
     const drawing = prepareCanvas(this.canvas, width, height);
     drawing.translate(-left, -top);

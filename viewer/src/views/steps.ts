@@ -21,10 +21,15 @@ export const steps: View = {
   open: (host, pane) => new Steps(host, pane),
 };
 
+/** Return true if the queries of a read are the decoding steps: those of a chain read the token before. */
+function isOfSteps(read: Read): boolean {
+  return read.queries === "output" || (read.queries === "decoder input" && read.kind === "chain");
+}
+
 /** Return the read of the decoding steps: the shown one, or the last cross-attention. */
 export function decoderRead(sample: Sample, shown: Read): Read | null {
-  if (shown.queries === "output") return shown;
-  const reads = sample.reads.filter((read) => read.queries === "output");
+  if (isOfSteps(shown)) return shown;
+  const reads = sample.reads.filter(isOfSteps);
   const cross = reads.filter((read) => read.kind === "cross" || read.kind === "recurrent");
   return cross.at(-1) ?? reads[0] ?? null;
 }
@@ -47,9 +52,9 @@ export function candidates({ token, probability, alternatives }: Step): Candidat
 
 class Steps implements OpenView {
   private readonly count = make("span", { class: "count", "aria-live": "polite" });
-  private readonly previousButton = make("button", { type: "button", click: () => this.goBy(-1) }, "\u2190 previous");
+  private readonly previousButton = make("button", { type: "button", click: () => this.stepQuery(-1) }, "\u2190 previous");
   private readonly playButton = make("button", { type: "button", click: () => this.togglePlay() }, "play");
-  private readonly nextButton = make("button", { type: "button", click: () => this.goBy(1) }, "next \u2192");
+  private readonly nextButton = make("button", { type: "button", click: () => this.stepQuery(1) }, "next \u2192");
   private readonly output = make("div", { class: "answer", role: "group", "aria-label": "output tokens" });
   private readonly prediction = make("section", {});
   private readonly heading = make("h3", {});
@@ -85,7 +90,7 @@ class Steps implements OpenView {
     this.shown = shown;
     this.read = read;
     if (isNewSample) this.step = 0;
-    if (shown.read.queries === "output" && shown.query !== null) this.step = shown.query;
+    if (isOfSteps(shown.read) && shown.query !== null) this.step = shown.query;
     this.step = Math.min(sample.steps.length - 1, Math.max(0, this.step));
     if (isNewSample) this.fillOutput(sample.steps);
     if (isNewRead) this.fillWords();
@@ -215,7 +220,7 @@ class Steps implements OpenView {
     else void this.show(shown);
   }
 
-  private goBy(by: number): void {
+  stepQuery(by: number): void {
     this.goTo(this.step + by);
   }
 
@@ -229,7 +234,7 @@ class Steps implements OpenView {
     this.playButton.textContent = "pause";
     this.timer = window.setInterval(() => {
       if (this.step >= last) this.stop();
-      else this.goBy(1);
+      else this.stepQuery(1);
     }, STEP_MS);
   }
 
@@ -245,7 +250,7 @@ class Steps implements OpenView {
       if (this.shown) this.pane.tip(null, this.shown, null, null);
       return;
     }
-    const query = this.shown.read.queries === "output" ? step : null;
+    const query = isOfSteps(this.shown.read) ? step : null;
     this.pane.tip(at, this.shown, query, null, [`probability ${formatExact(hoveredStep.probability, 9)}`]);
   }
 
@@ -264,7 +269,7 @@ class Steps implements OpenView {
   }
 
   handleKey(key: string): boolean {
-    if (key === "ArrowLeft" || key === "ArrowRight") this.goBy(key === "ArrowLeft" ? -1 : 1);
+    if (key === "ArrowLeft" || key === "ArrowRight") this.stepQuery(key === "ArrowLeft" ? -1 : 1);
     else if (key === "Home") this.goTo(0);
     else if (key === "End") this.goTo(Infinity);
     else if (key === " ") this.togglePlay();

@@ -1,8 +1,9 @@
 /** A read step by step: items, queries, keys and values, scores, weights and outputs of one head, number by number. */
 
 import { scaleTo, isDark } from "../color.js";
-import { cssVariable, font, make, prepareCanvas, toClient } from "../dom.js";
+import { cssVariable, font, isSaving, make, prepareCanvas } from "../dom.js";
 import { axisLabel, formatExact, formatShort } from "../format.js";
+import { isPresenting } from "../present.js";
 import { loadWalk, reduceCells, type Matrix, type WalkNumbers } from "../walk.js";
 import type { OpenView, Pane, Shown, View } from "../view.js";
 import { oncePerFrame } from "./controls.js";
@@ -16,6 +17,8 @@ const [MOST_COLUMNS, MOST_ROWS, WIDE, HIGH] = [16, 24, 46, 20];
 const LABELED = 12;
 /** Largest side and cell of other matrices, and their largest number of cells per side. */
 const [SIDE, CELL, MOST_CELLS] = [300, 14, 150];
+/** Smallest zoom of the steps that is tried to fit them into the window when presenting. */
+const LEAST_ZOOM = 0.35;
 /** Largest number of terms of a sum, and of rows of the table. */
 const [MOST_TERMS, MOST_KEYS] = [12, 200];
 
@@ -75,6 +78,20 @@ class Walk implements OpenView {
     this.paint();
     this.explain();
     this.fillTable(numbers);
+    this.fit();
+  }
+
+  /** When presenting, zoom out until all steps and the formula are inside the window; if that is too small, not. */
+  private fit(): void {
+    this.steps.style.zoom = "";
+    if (!isPresenting() || isSaving()) return;
+    this.box.scrollTop = 0;
+    const bottom = this.box.getBoundingClientRect().bottom;
+    for (let zoom = 1; zoom >= LEAST_ZOOM; zoom -= 0.05) {
+      this.steps.style.zoom = zoom.toFixed(2);
+      if (this.formula.getBoundingClientRect().bottom <= bottom) return;
+    }
+    this.steps.style.zoom = "";
   }
 
   place(query: number | null, key: number | null): { x: number; y: number } | null {
@@ -82,7 +99,9 @@ class Walk implements OpenView {
     const found = this.canvases.get(name);
     if (!found || (query === null && key === null)) return null;
     const [row, column] = name === "A" ? [query!, key!] : [query ?? key!, 0];
-    return toClient(found.canvas, (column + 0.5) * found.cell[0], (row + 0.5) * found.cell[1]);
+    const { left, top, width, height } = found.canvas.getBoundingClientRect();
+    const { rows, columns } = found.part.matrix;
+    return { x: left + ((column + 0.5) * width) / columns, y: top + ((row + 0.5) * height) / rows };
   }
 
   close(): void {
@@ -132,8 +151,7 @@ class Walk implements OpenView {
     this.canvases.set(part.name, { canvas, part, cell });
     const at = (event: MouseEvent) => ({
       name: part.name,
-      row: Math.min(rows - 1, Math.max(0, Math.floor(event.offsetY / cell[1]))),
-      column: Math.min(columns - 1, Math.max(0, Math.floor(event.offsetX / cell[0]))),
+      ...cellAt(canvas, event, rows, columns),
     });
     canvas.addEventListener("pointermove", (event) => this.hover(at(event), event));
     canvas.addEventListener("pointerleave", () => this.pane.tip(null, this.shown!, null, null));
@@ -253,6 +271,13 @@ class Walk implements OpenView {
       left > 0 ? make("p", { class: "note" }, `${left.toLocaleString("en")} more keys are not listed.`) : "",
     );
   }
+}
+
+/** Return the cell of a matrix under the pointer. */
+function cellAt(canvas: HTMLCanvasElement, event: MouseEvent, rows: number, columns: number): { row: number; column: number } {
+  const { left, top, width, height } = canvas.getBoundingClientRect();
+  const index = (share: number, count: number) => Math.min(count - 1, Math.max(0, Math.floor(share * count)));
+  return { row: index((event.clientY - top) / height, rows), column: index((event.clientX - left) / width, columns) };
 }
 
 /** Return the labels of the columns of a matrix, if they are keys and their cells have room, and those of its rows. */

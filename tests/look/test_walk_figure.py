@@ -16,6 +16,8 @@ from regard.look.capture import Capture
 from regard.look.figures import links as links_module
 from regard.look.figures import matrix as matrix_module
 from regard.look.figures.matrix import number_text
+from regard.look.measures import contribution_maps
+from regard.look.sample import Axis, Sample
 from tests.look.pictures import check_picture
 from tests.look.toys import CORES, SOURCES, capture_sources, model_of
 
@@ -205,3 +207,18 @@ def test_rows_of_self_attention_of_a_decoder_are_named_by_its_input(capture, fig
     capture.plot(tmp_path / "walk.png", view="walk", kind="decoder self", layer=1, head=1)
     rows = [[label.get_text() for label in axes.get_yticklabels()] for axes in figures[0].axes[1:]]
     assert [labels for labels in rows if any(labels)] == [inputs] * 7  # X, Q, K, V, S, A and Z
+
+
+def test_contributions_to_many_items_are_wrapped_with_one_scale_and_all_labels(tmp_path):
+    items = tuple(f"word{number}" for number in range(40))
+    terms = torch.linspace(-1, 1, 40).reshape(1, 1, 40)
+    sample = Sample(title="text", axes={"source": Axis(labels=items, kind="token")})
+    maps = contribution_maps(sample, ["head 1"], terms, torch.zeros(1), names=["yes"], quantity="log-odds", key="0")
+    path = Capture(lambda: [maps], title="run", model="model").plot(tmp_path / "x.svg", view="contributions")
+    words = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
+    assert {*items, "(bias)", "color scale", "-1", "+1"} <= set(words)
+    assert [word for word in words if " to " in word and word.endswith("of 41")] == [
+        "1 to 16 of 41",
+        "17 to 32 of 41",
+        "33 to 41 of 41",
+    ]

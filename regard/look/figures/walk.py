@@ -150,6 +150,7 @@ def plot_contributions(sample_maps: SampleMaps, path: Path, score: int, *, overw
     bound = float(np.abs(numbers).max(initial=0)) or 1.0
     sheet = Sheet()
     top = _title(sheet, sample_maps, f"contributions to the score {names[score]}, with the sum {numbers[0].sum():+.3f}")
+    left = _EDGE + Matrix(title="", numbers=numbers, rows=rows).label_width
     # Like a text, the items are wrapped; all rows have the same scale.
     for first in range(0, len(columns), _ITEMS_PER_ROW):
         part = slice(first, first + _ITEMS_PER_ROW)
@@ -161,11 +162,11 @@ def plot_contributions(sample_maps: SampleMaps, path: Path, score: int, *, overw
             columns=columns[part],
             bound=bound,
         )
-        _, low = sheet.add(matrix, _EDGE + matrix.label_width, top)
+        _, low = sheet.add(matrix, left, top)
         top = low + 0.2
     steps = np.linspace(-bound, bound, 9)[None]
     scale = Matrix(title="color scale", numbers=steps, columns=[f"{step:+.2g}" for step in steps[0]], bound=bound)
-    sheet.add(scale, _EDGE + matrix.label_width, top, (9 * 0.25, 0.15))
+    sheet.add(scale, left, top, (9 * 0.25, 0.15))
     return sheet.save(path, overwrite=overwrite)
 
 

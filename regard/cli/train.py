@@ -15,13 +15,14 @@ from regard.recipes.base.run import Run
 from regard.recipes.metrics.report import score_table
 from regard.recipes.presets import apply_preset
 from regard.recipes.registry import NAMES, RECIPES, get_entry
-from regard.recipes.run_folder import read_run
+from regard.recipes.run_folder import check_data_files, read_run
 from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
 from regard.settings.options import apply_variants, parse, peek_option, wants_help
 from regard.settings.ranges import Seed, Threads
 from regard.settings.tree import apply_changes, collect_groups, to_plain
 from regard.system.allocator import keep_freed_memory
+from regard.system.progress import report_slow
 
 USAGE = "regard train RECIPE [options]"
 ABOUT = (
@@ -100,11 +101,14 @@ def run(argv: list[str]) -> int:
 
 
 def _train(folder: Path, run: Run, threads: int | None) -> int:
+    get_entry(run.recipe).check(run.config)
+    if not (folder / "run.json").exists():
+        check_data_files(run, is_resumed=False)
     keep_freed_memory()
     announce_compiling()
-    result = importlib.import_module("regard.recipes.training").train_run(
-        folder, run, threads=threads, notify=print_notice
-    )
+    with report_slow(print_notice, "loading PyTorch"):
+        training = importlib.import_module("regard.recipes.training")
+    result = training.train_run(folder, run, threads=threads, notify=print_notice)
     if result.is_interrupted:
         return INTERRUPTED
     if not result.report:

@@ -172,6 +172,10 @@ def _check(options: LookOptions, pages: Path, *, is_capture: bool) -> None:
         raise UserError("a saved capture has no model: --test, --gradients and --walk need the run")
     if options.walk and _is_picture(out) and options.view not in _WALKS:
         raise UserError(f"--walk has no effect on this figure: choose --view {' or '.join(_WALKS)}, or another --out")
+    if options.gradients and _is_picture(out):
+        raise UserError(
+            "--gradients has no effect on a figure, which draws weights: choose --out FILE.html or FILE.safetensors"
+        )
     if out is None:
         folder = pages if pages.exists() else pages.parent
         if not os.access(folder, os.W_OK):

@@ -3,7 +3,7 @@
 import importlib
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def read_run_argument(argv: Sequence[str], usage: str) -> tuple[Path, Run | None
 
 def say_if_slow(text: str) -> AbstractContextManager[None]:
     """Print a notice on a terminal if the context takes longer than 2 s."""
-    return report_slow(print_notice, text) if sys.stderr.isatty() else nullcontext()
+    return report_slow(print_notice if sys.stderr.isatty() else lambda _: None, text)
 
 
 def load_trained(folder: Path, options: UseOptions, run: Run | None = None) -> Any:

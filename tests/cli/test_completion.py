@@ -8,6 +8,7 @@ import pytest
 from regard.cli.completion import complete
 from regard.cli.main import main
 from regard.errors import UserError
+from regard.recipes.registry import get_entry
 from regard.settings.declare import settings
 from regard.settings.options import NoSettings, parse
 
@@ -82,5 +83,7 @@ def test_switch_is_turned_off() -> None:
     assert parse_words("--no-open --open").open
     with pytest.raises(UserError, match="unknown option --no-count"):
         parse_words("--no-count")
+    with pytest.raises(UserError, match="unknown option --no-train.tensorboard; did you mean --train.no-tensorboard"):
+        parse(["--no-train.tensorboard"], NoSettings(), get_entry("dates").config(), max_positionals=0, expected="")
     with pytest.raises(UserError, match="unknown option --no-no-open"):
         parse_words("--no-no-open")

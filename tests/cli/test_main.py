@@ -181,7 +181,7 @@ def test_predict_prints_one_line_per_input_line_and_warns(
     assert len(out.splitlines()) == 4
     assert out.splitlines()[1:3] == ["", ""]
     assert err.splitlines() == [
-        "input 2, 3 is empty, and so is its output",
+        "inputs 2, 3 are empty, and so are their outputs",
         "never seen in training, so read as unknown: '\u0436', in input 4",
     ]
 
@@ -191,7 +191,9 @@ def test_predict_names_the_line_that_is_not_utf8(
 ) -> None:
     type_in(monkeypatch, b"stop\nl\xefve\n")
     assert main(["predict", str(run)]) == 2
-    assert "standard input, line 2: not UTF-8" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "standard input, line 2: not UTF-8" in err
+    assert out.splitlines() == load(run).predict(["stop"])
 
 
 def test_n_best_outputs_are_rows_of_input_rank_score_text(

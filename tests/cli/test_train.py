@@ -25,6 +25,16 @@ def test_a_finished_run_names_the_command_that_uses_it(
     monkeypatch.setattr("regard.recipes.training.train_run", lambda *_, **__: _Finished())
     assert main(["train", "dates", "--run", str(tmp_path / "run")]) == 0
     assert f"try  regard predict {tmp_path / 'run'} INPUT" in capsys.readouterr().out
+    assert main(["train", "dates", "-q", "--run", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert main(["train", "dates", "-v", "--run", str(tmp_path / "run")]) == 0
+    assert "loading PyTorch: " in capsys.readouterr().err
+
+
+def test_options_of_the_command_line_in_a_settings_file_are_named(tmp_path: Path, capsys) -> None:
+    (tmp_path / "run.yaml").write_text("threads: 1\n", encoding="utf-8")
+    assert main(["train", "dates", "--config", str(tmp_path / "run.yaml")]) == 2
+    assert "run.yaml, line 1: threads is an option of the command line" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

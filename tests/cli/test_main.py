@@ -63,7 +63,7 @@ BAD = {
     "evaluate {run} --data.tset x.tsv": "did you mean --data.test?",
     "evaluate {run} --data.test a.tsv --data.test-target b c": "one file for each file in test \\(1\\), got 2",
     "predict {run} text --energy": "the recipe translate has no energy: its model .* is for runs of rebuild",
-    "predict {run} a b": "a: no such file; several inputs must be files or folders, .* in quotes",
+    "predict {run} a b": "a: no such file; several inputs must be files, folders, or texts .* in quotes",
     "predict {run}/run.json text": "run.json is a file, expected a run folder",
     "predict {run} stop --decode.beam 0": "--decode.beam must be from 1 to 1,000, got 0",
     "predict {run} stop --device warp": "device must be auto, cpu, .* got 'warp'",

@@ -70,6 +70,7 @@ def test_patterns_that_the_shell_left_are_expanded_in_order(run: Path, files: Pa
     assert main(["predict", str(run), "*.nothing"]) == 0  # a text, as it has no match
 
 
+@pytest.mark.filterwarnings("ignore:never seen in training")
 def test_several_texts_of_several_words_are_inputs(run: Path, capsys) -> None:
     assert predict(run, "stop it", "live on", capsys=capsys) == load(run).predict(["stop it", "live on"])
     assert main(["predict", str(run), "stop", "live"]) == 2

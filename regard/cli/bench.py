@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from regard.bench.report import format_report, profiles
 from regard.cli.inputs import exists, read_inputs
 from regard.cli.notices import print_notice
-from regard.cli.runs import UseOptions, load_trained, read_run_argument
+from regard.cli.runs import UseOptions, load_trained, read_run_argument, say_if_slow
 from regard.errors import DONE, UserError
 from regard.look.figures.output import check_path
 from regard.recipes.base.run import Run
@@ -71,7 +71,9 @@ def run(argv: list[str]) -> int:
     if options.threads is not None:
         importlib.import_module("torch").set_num_threads(options.threads)
     keep_freed_memory()  # as in training
-    results = importlib.import_module("regard.bench.bench").bench(
+    with say_if_slow("loading PyTorch"):
+        module = importlib.import_module("regard.bench.bench")
+    results = module.bench(
         folder,
         device=options.device,
         engines=options.engine,

@@ -1,7 +1,7 @@
 """`regard completion SHELL`: a script that completes commands, recipes, presets and options in a shell.
 
 The script calls `regard completion SHELL WORD ...` with the words of the command line so far, the last of which is
-completed. Options are those of the help page of the command; no torch is imported.
+completed. Options, and the choices of an option, are those of the help page of the command; no torch is imported.
 """
 
 import importlib
@@ -18,6 +18,7 @@ USAGE = "regard completion bash | zsh | fish"
 _SCRIPTS = {
     "bash": r"""_regard() {
   local IFS=$'\n' word="${COMP_WORDS[COMP_CWORD]}"
+  [ "$word" = "=" ] && word=""
   COMPREPLY=( $(compgen -W "$(regard completion bash "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)" -- "$word") )
 }
 complete -o default -o bashdefault -F _regard regard""",
@@ -55,14 +56,22 @@ def complete(words: Sequence[str]) -> list[str]:
     """Return what the last word may be completed to; empty where a file is expected."""
     main = importlib.import_module("regard.cli.main")
     *before, last = words
+    option, equals, value = last.partition("=")
+    if option.startswith("--") and equals:  # one word in zsh and fish
+        return [f"{option}={found}" for found in complete([*before, option, value])]
+    if before[1:] and (last == "=" or before[-1] == "="):  # a word of its own in bash
+        before, last = (before, "") if last == "=" else (before[:-1], last)
     if not before:
         found: Sequence[str] = [*main.COMMANDS, "help", "--help", "--version"]
     elif before[0] == "help":
         return complete([*before[1:], last])
     elif before[-1] == "--preset":
-        found = list(PRESETS)
+        recipes = {*before} & {*RECIPES} or {*RECIPES}
+        found = [name for name, preset in PRESETS.items() if recipes & {*preset.recipes}]
     elif last.startswith("-"):
-        found = _options(before)
+        found = ["--help", *sorted(_options(before))]
+    elif before[-1].startswith("--"):
+        found = _options(before[:-1]).get(before[-1], [])
     elif before == ["train"]:
         found = list(RECIPES)
     elif before == ["completion"]:
@@ -72,10 +81,12 @@ def complete(words: Sequence[str]) -> list[str]:
     return [word for word in found if word.startswith(last)]
 
 
-def _options(words: Sequence[str]) -> list[str]:
-    """Return the options of the help page of a command line; of its command if its arguments are refused."""
+def _options(words: Sequence[str]) -> dict[str, list[str]]:
+    """Return the options of the help page of a command line, each with its choices; of its command if its arguments
+    are refused."""
     main, text = importlib.import_module("regard.cli.main"), io.StringIO()
     with redirect_stdout(text), redirect_stderr(io.StringIO()):
         if main.main([*words, "--help"]) != DONE:
             main.main([words[0], "--help"])
-    return sorted({"--help", *re.findall(r"^ *(--[a-z][\w.-]*)", text.getvalue(), re.MULTILINE)})
+    found = re.findall(r"^ *(--[a-z][\w.-]*)(?: \{([^}]*)\})?", text.getvalue(), re.MULTILINE)
+    return {name: choices.split(",") if choices else [] for name, choices in found}

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 
-from regard.cli.runs import DecodingOptions, help_ending, load_trained, read_run_argument
+from regard.cli.runs import DecodingOptions, help_ending, load_trained, read_run_argument, say_if_slow
 from regard.errors import DONE, UserError
 from regard.recipes.base.config import Evaluation, defaults_of_run
 from regard.recipes.metrics.report import score_table
@@ -57,7 +57,9 @@ def run(argv: list[str]) -> int:
     for number, data in enumerate(parsed.config.data.split() or [None]):
         options = {} if data is None else {item.name: getattr(data, item.name) for item in fields(data)}
         (path,) = options.pop("test", (None,))
-        with nullcontext() if out is None else open_text_atomically(out) as file, show_progress():
+        what = "the test data" if data is None else data.test[0]
+        writing = nullcontext() if out is None else open_text_atomically(out)
+        with writing as file, say_if_slow(f"evaluating on {what}"), show_progress():
             scores = trained.evaluate(path, predictions=file, **options, **others)
         if parsed.own.json:
             print(json.dumps(scores, ensure_ascii=False))

@@ -16,7 +16,6 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from io import BufferedIOBase, BytesIO
-from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -59,7 +58,8 @@ def expand_words(words: Sequence[str], kind: str, *, may_mix: bool = False) -> l
 
     kind:    of the inputs of the run: text, image ...
     may_mix: there may be texts besides files.
-    Raises:  UserError for several words of which one is no file, a word that looks like a file that does not exist, and
+    Raises:  UserError for several words of which one is neither a file nor a text with a space (a text that was not in
+             quotes), a word that looks like a file that does not exist, and
              an empty text.
     """
     expanded: list[str] = []
@@ -71,15 +71,16 @@ def expand_words(words: Sequence[str], kind: str, *, may_mix: bool = False) -> l
         if matches:
             expanded += matches
             continue
-        if len(words) > 1 and not may_mix and not _looks_like_file(word):
+        if not word.strip():
             raise UserError(
-                f"{word}: no such file; several inputs must be files or folders, and a text of several words must be "
-                "in quotes"
+                f"the {'text' if kind in ('text', 'vector') else 'name'} is empty: there is nothing to read"
+            )
+        if len(words) > 1 and not may_mix and not _looks_like_file(word) and not (kind == "text" and " " in word):
+            raise UserError(
+                f"{word}: no such file; several inputs must be files, folders, or texts of several words in quotes"
             )
         if kind not in ("text", "vector") or _looks_like_file(word):
             raise UserError(f"{word}: no such file{_suggest_file(word)}{_as_text(word, kind)}")
-        if not word.strip():
-            raise UserError("the text is empty: there is nothing to read")
         expanded.append(word)
     return expanded
 
@@ -176,21 +177,31 @@ def _to_inputs(blocks: Iterable[list[str]], origin: str, trained: Any) -> Iterat
             elif line.strip():
                 path = next((p for p in (Path(line), Path(origin).parent / line) if exists(str(p))), None)
                 if path is None:
+                    yield block
                     raise UserError(f"{origin}, line {number}: {line[:200]}: no such file")
                 block.append(Input(str(path), str(path)))
         yield block
 
 
 def _batches(inputs: Iterable[Input]) -> Iterator[list[Input]]:
-    iterator = iter(inputs)
-    while block := [*islice(iterator, _TOGETHER)]:
+    """Yield blocks of the inputs; those before one that cannot be read, and then raise its UserError."""
+    block: list[Input] = []
+    try:
+        for given in inputs:
+            block.append(given)
+            if len(block) == _TOGETHER:
+                yield block
+                block = []
+    except UserError:
         yield block
+        raise
+    yield block
 
 
 def exists(name: str) -> bool:
     """Return True if a file, a folder or a pipe of this name exists."""
     try:
-        return Path(name).exists()
+        return bool(name) and Path(name).exists()
     except (OSError, ValueError):  # not a valid name: too long, or with a null character
         return False
 
@@ -255,30 +266,32 @@ def read_stream_lines(stream: BufferedIOBase, origin: str, *, on_bad: str = "err
         whole, newline, after = (rest + block).rpartition(b"\n")
         rest = after
         if newline:
-            lines = _decode(whole + newline, origin, number, on_bad)
-            number += len(lines)
-            yield lines
+            yield from _decode(whole + newline, origin, number, on_bad)
+            number += whole.count(b"\n") + 1
         if len(rest) > MOST_BYTES:
             raise _too_long(origin, number)
     if rest:
-        yield _decode(rest, origin, number, on_bad)
+        yield from _decode(rest, origin, number, on_bad)
 
 
-def _decode(content: bytes, origin: str, first: int, on_bad: str) -> list[str]:
+def _decode(content: bytes, origin: str, first: int, on_bad: str) -> Iterator[list[str]]:
+    """Yield the lines of a block; those before one that cannot be used, and then raise UserError."""
     lines: Sequence[bytes] = content.split(b"\n")
     if not lines[-1]:
         lines = lines[:-1]
     texts: list[str] = []
     for number, line in enumerate(lines, start=first):
         if len(line) > MOST_BYTES:
+            yield texts
             raise _too_long(origin, number)
         try:
             texts.append(line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r"))
         except UnicodeDecodeError as error:
             if on_bad == "error":
+                yield texts
                 raise UserError(f"{origin}, line {number}: {describe_decode_error(error)}") from error
             texts.append(line.decode("utf-8", "surrogateescape"))
-    return texts
+    yield texts
 
 
 def _too_long(origin: str, number: int) -> UserError:

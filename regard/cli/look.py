@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 
 from regard.cli.inputs import expand_words, read_inputs
 from regard.cli.notices import print_notice
-from regard.cli.runs import UseOptions, help_ending, load_trained, read_run_argument
+from regard.cli.runs import UseOptions, help_ending, load_trained, read_run_argument, say_if_slow
 from regard.errors import DONE, UserError
 from regard.look.figures.output import SUFFIXES, check_path
 from regard.recipes.base.config import defaults_of_run
@@ -143,10 +143,11 @@ def run(argv: list[str]) -> int:
             print(options.out)
             return DONE
     answering = {item.name: getattr(parsed.config, item.name) for item in fields(parsed.config)}
-    captures = [
-        _capture(*pair, options, inputs, names=names, **(answering if pair[0] is models[0] else {}))
-        for pair in zip(models, (folder, *others), strict=True)
-    ]
+    with say_if_slow("recording the attention"):
+        captures = [
+            _capture(*pair, options, inputs, names=names, **(answering if pair[0] is models[0] else {}))
+            for pair in zip(models, (folder, *others), strict=True)
+        ]
     for sample_maps in captures[0]:
         print(sample_maps.sample.title)
     out = options.out or _new_page_path(
@@ -171,6 +172,10 @@ def _check(options: LookOptions, pages: Path, *, is_capture: bool) -> None:
         raise UserError("a saved capture has no model: --test, --gradients and --walk need the run")
     if options.walk and _is_picture(out) and options.view not in _WALKS:
         raise UserError(f"--walk has no effect on this figure: choose --view {' or '.join(_WALKS)}, or another --out")
+    if options.gradients and _is_picture(out):
+        raise UserError(
+            "--gradients has no effect on a figure, which draws weights: choose --out FILE.html or FILE.safetensors"
+        )
     if out is None:
         folder = pages if pages.exists() else pages.parent
         if not os.access(folder, os.W_OK):

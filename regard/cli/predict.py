@@ -77,6 +77,9 @@ def run(argv: list[str]) -> int:
     own = PredictOptions() if hasattr(defaults, "out") else PredictToFileOptions()
     if wants_help(argv):
         groups = [*collect_groups(own), *collect_groups(defaults)]
+        if record is not None and record.recipe != "boxes":
+            shown = [[one for one in group.settings if one.path != "coco"] for group in groups]
+            groups = [replace(group, settings=tuple(rest)) for group, rest in zip(groups, shown, strict=True)]
         print(page(USAGE, ABOUT, groups) + help_ending("predict", record))
         return DONE
     _check_energy(argv, record)
@@ -84,9 +87,9 @@ def run(argv: list[str]) -> int:
     parsed = parse(argv, own, defaults, **count)
     if parsed.own.coco and hasattr(defaults, "threshold"):  # average precision is computed of all boxes
         parsed = parse(argv, own, replace(cast("Any", defaults), threshold=0.0), **count)
-    words = parsed.positionals[1:] or ["-"]
+    words = typed = parsed.positionals[1:] or ["-"]
     if record is not None:
-        words = expand_words(words, get_entry(record.recipe).input_of(record.config))
+        words = expand_words(typed, get_entry(record.recipe).input_of(record.config))
     out = parsed.own.out if isinstance(parsed.own, PredictToFileOptions) else None
     if out is not None:
         check_output(out)
@@ -99,13 +102,14 @@ def run(argv: list[str]) -> int:
             raise UserError(f"--coco is for runs of boxes, and {folder} is one of {record.recipe}")
     trained = load_trained(folder, parsed.own, record)
     ids = _coco_ids(words, trained) if parsed.own.coco else None
-    printer = _Printer(trained, parsed.config, form, parsed.own.on_bad, is_named=_are_named(words, trained), ids=ids)
+    printer = _Printer(trained, parsed.config, form, parsed.own.on_bad, is_named=_are_named(typed, trained), ids=ids)
     # Answers on a terminal show how far it is.
     with show_progress(is_enabled=out is not None or not sys.stdout.isatty()), _open_output(out):
         for inputs in track(
             read_inputs(words, trained, on_bad=parsed.own.on_bad), "inputs", _count_inputs(words, trained)
         ):
-            printer.answer(inputs)
+            if inputs:
+                printer.answer(inputs)
             sys.stdout.flush()
         printer.end()
     if printer.skipped:
@@ -146,7 +150,7 @@ def _open_output(out: Path | None) -> Iterator[None]:
 
 
 def _are_named(words: Sequence[str], trained: Any) -> bool:
-    """Return True if outputs need the name of their file: inputs are files, and there may be several."""
+    """Return True if outputs need the name of their file: inputs are files, and the words typed are not one of them."""
     return trained.input not in ("text", "vector") and not (len(words) == 1 and is_single_input(words[0], trained))
 
 
@@ -184,6 +188,11 @@ class _Printer:
             answers = self.trained.answer(values, self.options, first=first)
         except UserError:
             if self.on_bad == "error":
+                if len(inputs) > 1:  # the outputs of the inputs before the bad one
+                    self.count -= len(inputs)
+                    self.answer(inputs[: len(inputs) // 2])
+                    self.answer(inputs[len(inputs) // 2 :])
+                    return
                 raise
             answers = [self._answer_one(given, number) for number, given in enumerate(inputs, start=first)]
         for index, (given, answer) in enumerate(zip(inputs, answers, strict=True)):

@@ -3,7 +3,7 @@
 import importlib
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,11 @@ def read_run_argument(argv: Sequence[str], usage: str) -> tuple[Path, Run | None
     return Path(argv[0]), read_run(argv[0])
 
 
+def say_if_slow(text: str) -> AbstractContextManager[None]:
+    """Print a notice on a terminal if the context takes longer than 2 s."""
+    return report_slow(print_notice if sys.stderr.isatty() else lambda _: None, text)
+
+
 def load_trained(folder: Path, options: UseOptions, run: Run | None = None) -> Any:
     """Load the trained model of a run folder, whose settings may have been read before; this imports torch."""
     if options.threads is not None:
@@ -66,5 +71,5 @@ def load_trained(folder: Path, options: UseOptions, run: Run | None = None) -> A
     if isinstance(options, DecodingOptions):
         load_options |= {"engine": options.engine, "compute_type": options.compute_type, "workers": options.workers}
     announce_compiling()
-    with report_slow(print_notice, f"loading {folder}") if sys.stderr.isatty() else nullcontext():
+    with say_if_slow(f"loading {folder}"):
         return importlib.import_module("regard.recipes.load").load(folder, **load_options)

@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ from regard.recipes.base.run import Run
 from regard.recipes.metrics.report import score_table
 from regard.recipes.presets import apply_preset
 from regard.recipes.registry import NAMES, RECIPES, get_entry
-from regard.recipes.run_folder import read_run
+from regard.recipes.run_folder import check_data_files, read_run
 from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
-from regard.settings.options import apply_variants, parse, peek_option, wants_help
+from regard.settings.options import apply_variants, option_name, parse, peek_option, wants_help
 from regard.settings.ranges import Seed, Threads
 from regard.settings.tree import apply_changes, collect_groups, to_plain
 from regard.system.allocator import keep_freed_memory
+from regard.system.progress import report_slow
+from regard.system.verbosity import verbosity
 
 USAGE = "regard train RECIPE [options]"
 ABOUT = (
@@ -85,6 +87,12 @@ def run(argv: list[str]) -> int:
         config = apply_preset(preset, recipe, config)
     if file is not None:
         settings = importlib.import_module("regard.settings.yaml_file").read_settings(Path(file))
+        own = {item.name for item in fields(TrainOptions)} - {item.name for item in fields(config)}
+        if misplaced := next((name for name in settings.settings if name in own), None):
+            raise UserError(
+                f"{settings.describe(misplaced)} is an option of the command line, not a setting of the recipe: give "
+                f"{option_name(misplaced)}"
+            )
         config = apply_changes(config, settings.settings, called=settings.describe)
     if wants_help(rest):
         print(_help(chosen, apply_variants(config, rest)))
@@ -100,14 +108,17 @@ def run(argv: list[str]) -> int:
 
 
 def _train(folder: Path, run: Run, threads: int | None) -> int:
+    get_entry(run.recipe).check(run.config)
+    if not (folder / "run.json").exists():
+        check_data_files(run, is_resumed=False)
     keep_freed_memory()
     announce_compiling()
-    result = importlib.import_module("regard.recipes.training").train_run(
-        folder, run, threads=threads, notify=print_notice
-    )
+    with report_slow(print_notice, "loading PyTorch"):
+        training = importlib.import_module("regard.recipes.training")
+    result = training.train_run(folder, run, threads=threads, notify=print_notice)
     if result.is_interrupted:
         return INTERRUPTED
-    if not result.report:
+    if not result.report or verbosity() == "quiet":
         return DONE
     if result.was_finished:
         reason = result.report["training"]["stop_reason"]

@@ -40,7 +40,7 @@ class Skipped(Sequence[str]):
         """Return a summary: one line per reason, with its first message. Empty if nothing was left out."""
         first = dict(reversed(list(zip(self.reasons, self.messages, strict=True))))
         rows = [f"  {count} x {reason}; first: {first[reason]}" for reason, count in self.counts.items()]
-        return "\n".join([f"skipped {len(self)} bad lines:", *rows]) if rows else ""
+        return "\n".join([f"skipped {len(self)} bad line{'s' * (len(self) != 1)}:", *rows]) if rows else ""
 
 
 _NONE = Skipped()

@@ -23,10 +23,10 @@ from typing import Any, NoReturn
 from regard.errors import UserError
 from regard.recipes import learned_files
 from regard.recipes.base.run import Init, Run, data_paths, find_moved_data, parameter_settings, training_fingerprint
-from regard.recipes.registry import RECIPES
+from regard.recipes.registry import NAMES, RECIPES
 from regard.settings.options import option_name
 from regard.settings.tree import apply_changes, find_differences, to_plain
-from regard.system.files import check_file, read_json
+from regard.system.files import check_file, check_readable, read_json
 from regard.system.fingerprints import add_checksum, summarize, verify_checksum
 from regard.system.lock import DirectoryChangedError, RunDirectory, lock_directory
 from regard.system.output_files import FOLDERS, check_no_link, claim_folder
@@ -249,6 +249,26 @@ def open_run_folder(
                 path.rmdir()
 
 
+def check_data_files(run: Run, *, is_resumed: bool) -> None:
+    """Raise UserError for a file of data that does not exist, without reading any."""
+    data = to_plain(run.config)["data"]
+    if run.recipe not in NAMES or data.get("format") == "huggingface":
+        return  # a recipe of the user may give other meanings to these settings
+    for name, value in data.items():
+        for path in value if isinstance(value, list) else [value]:
+            is_file = name.startswith(("train", "val", "test")) and isinstance(path, str) and not path.startswith("hf:")
+            if not is_file or os.path.exists(path):
+                continue
+            try:
+                check_readable(Path(path))
+            except UserError as error:
+                option = option_name(f"data.{name}")
+                moved = (
+                    f" The run was started with this file: if it has moved, give {option} NEW." if is_resumed else ""
+                )
+                raise UserError(f"{error}{moved}") from error
+
+
 def check_own_files(folder: Path, learned: Iterable[str]) -> None:
     """Raise UserError if a file of the run is a symbolic link, or a folder of it links to files of something else."""
     for name in (_FILE, learned_files.FILE, *_RESULTS, *learned):
@@ -330,7 +350,7 @@ def _refuse_another(folder: Path, before: Run, now: Run) -> NoReturn:
     rows = [f"{name} is {theirs!r} there and {mine!r} here" for name, (theirs, mine) in pairs]
     more = f" (and {len(rows) - _MAX_SHOWN} more)" if len(rows) > _MAX_SHOWN else ""
     raise UserError(
-        f"{folder} holds another run of {now.recipe}: {'; '.join(rows[:_MAX_SHOWN])}{more}. "
+        f"{folder} holds a run of {now.recipe} whose settings cannot change: {'; '.join(rows[:_MAX_SHOWN])}{more}. "
         f"Choose another folder with --run; `regard train --run {folder}` continues that run with its settings"
     )
 

@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.errors import UserError
-from regard.recipes.base.run import Run
+from regard.recipes.base.run import Run, data_paths
 from regard.recipes.base.trained import TrainedRun
 from regard.recipes.initial import check_init, copy_parameters, read_init
 from regard.recipes.learned_files import check_learned
 from regard.recipes.load import create_recipe, load
 from regard.recipes.presets import apply_preset
 from regard.recipes.registry import get_entry
-from regard.recipes.run_folder import RunFolder, open_run_folder
+from regard.recipes.run_folder import RunFolder, check_data_files, open_run_folder
 from regard.settings.tree import apply_changes, to_plain
 from regard.system.fingerprints import record_digests
 from regard.system.model_size import COPIES_IN_TRAINING, check_model_fits
@@ -124,6 +124,7 @@ def train_run(
             return RunResult(own.report if world.is_main else None, is_interrupted=False, was_finished=True)
         if own.is_resumed:
             notify(f"continuing the run in {folder}")
+        check_data_files(own.run, is_resumed=own.is_resumed)
         result = _fit(own, world, notify)
         if result.is_interrupted or not world.is_main:
             return RunResult(None, is_interrupted=result.is_interrupted, was_finished=False)
@@ -137,7 +138,8 @@ def train_run(
 def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
     """Read the data, claim the folder, build the model and train it."""
     run, directory = own.run, own.directory
-    with record_digests() as digests, report_slow(notify, "reading the data"):
+    notify(f"reading {', '.join(data_paths(run).values()) or 'the data'}")
+    with record_digests() as digests:
         recipe = create_recipe(run, notify)
         if not own.is_resumed:
             check_init(recipe)

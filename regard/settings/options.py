@@ -147,6 +147,10 @@ def _unknown(name: str, path: str, settings: Mapping[str, Setting], config: Any)
     others = _other_variants(config)
     if path in others:
         return UserError(f"option {name} needs {others[path]}, which is not selected")
+    switch = path.removeprefix("no_")
+    if switch != path and switch in settings and settings[switch].kind.bases == (bool,):
+        above, dot, last = switch.rpartition(".")
+        return UserError(f"unknown option {name}; did you mean {option_name(f'{above}{dot}no_{last}')}?")
     known = [option_name(known) for known in settings]
     hint = suggest(option_name(path), known) or _suggest_same_ending(path, settings)
     return UserError(f"unknown option {name}{hint or '; --help lists all'}")

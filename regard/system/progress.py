@@ -2,6 +2,7 @@
 
 import contextvars
 import importlib
+import logging
 import sys
 import threading
 import time
@@ -13,6 +14,8 @@ from typing import Any, TypeVar
 from regard.system.verbosity import verbosity
 
 PartT = TypeVar("PartT")
+
+_LOG = logging.getLogger(__name__)
 
 _bar: ContextVar[Any] = ContextVar("bar", default=None)
 
@@ -66,12 +69,14 @@ def show_progress(*, is_enabled: bool = True) -> Iterator[None]:
 
 @contextmanager
 def report_slow(notify: Callable[[str], None], text: str, *, seconds: float = 2.0) -> Iterator[None]:
-    """Notify with a text if the context takes longer than some seconds."""
+    """Notify with a text if the context takes longer than some seconds; its duration is logged (--verbose)."""
     # A thread has a context of its own, where the verbosity is not set.
     timer = threading.Timer(seconds, contextvars.copy_context().run, [notify, text])
     timer.daemon = True
     timer.start()
+    start = time.monotonic()
     try:
         yield
     finally:
         timer.cancel()
+        _LOG.debug("%s: %.2f s", text, time.monotonic() - start)

@@ -8,6 +8,7 @@ import pytest
 from regard.cli.completion import complete
 from regard.cli.main import main
 from regard.errors import UserError
+from regard.recipes.registry import get_entry
 from regard.settings.declare import settings
 from regard.settings.options import NoSettings, parse
 
@@ -25,6 +26,17 @@ CASES = {
     "train revi": ["reviews"],
     "train reviews --data.text": ["--data.text-column"],
     "train translate --preset bah": ["bahdanau"],
+    "train images --preset bah": [],
+    "train translate --train.schedule i": ["inverse_sqrt"],
+    "train translate --model.core rec": ["recurrent"],
+    "train translate --model.core=rec": ["--model.core=recurrent"],
+    "train translate --model.core = rec": ["recurrent"],
+    "train translate --model.core recurrent --model.core.dec": ["--model.core.decoder-layers"],
+    "train translate --data.train tr": [],
+    "predict run --engine ct": ["ctranslate2"],
+    "predict run --ou": ["--out"],
+    "look run --ou": ["--out"],
+    "look run --view pos": ["positions"],
     "predict run --on": ["--on-bad"],
     "help eval": ["evaluate"],
     "predict run tex": [],
@@ -71,5 +83,7 @@ def test_switch_is_turned_off() -> None:
     assert parse_words("--no-open --open").open
     with pytest.raises(UserError, match="unknown option --no-count"):
         parse_words("--no-count")
+    with pytest.raises(UserError, match=r"--no-train\.tensorboard; did you mean --train\.no-tensor"):
+        parse(["--no-train.tensorboard"], NoSettings(), get_entry("dates").config(), max_positionals=0, expected="")
     with pytest.raises(UserError, match="unknown option --no-no-open"):
         parse_words("--no-no-open")

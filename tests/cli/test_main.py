@@ -63,7 +63,7 @@ BAD = {
     "evaluate {run} --data.tset x.tsv": "did you mean --data.test?",
     "evaluate {run} --data.test a.tsv --data.test-target b c": "one file for each file in test \\(1\\), got 2",
     "predict {run} text --energy": "the recipe translate has no energy: its model .* is for runs of rebuild",
-    "predict {run} a b": "a: no such file; several inputs must be files or folders, .* in quotes",
+    "predict {run} a b": "a: no such file; several inputs must be files, folders, or texts .* in quotes",
     "predict {run}/run.json text": "run.json is a file, expected a run folder",
     "predict {run} stop --decode.beam 0": "--decode.beam must be from 1 to 1,000, got 0",
     "predict {run} stop --device warp": "device must be auto, cpu, .* got 'warp'",
@@ -181,7 +181,7 @@ def test_predict_prints_one_line_per_input_line_and_warns(
     assert len(out.splitlines()) == 4
     assert out.splitlines()[1:3] == ["", ""]
     assert err.splitlines() == [
-        "input 2, 3 is empty, and so is its output",
+        "inputs 2, 3 are empty, and so are their outputs",
         "never seen in training, so read as unknown: '\u0436', in input 4",
     ]
 
@@ -191,7 +191,9 @@ def test_predict_names_the_line_that_is_not_utf8(
 ) -> None:
     type_in(monkeypatch, b"stop\nl\xefve\n")
     assert main(["predict", str(run)]) == 2
-    assert "standard input, line 2: not UTF-8" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "standard input, line 2: not UTF-8" in err
+    assert out.splitlines() == load(run).predict(["stop"])
 
 
 def test_n_best_outputs_are_rows_of_input_rank_score_text(

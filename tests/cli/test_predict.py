@@ -70,6 +70,26 @@ def test_patterns_that_the_shell_left_are_expanded_in_order(run: Path, files: Pa
     assert main(["predict", str(run), "*.nothing"]) == 0  # a text, as it has no match
 
 
+@pytest.mark.filterwarnings("ignore:never seen in training")
+def test_several_texts_of_several_words_are_inputs(run: Path, capsys) -> None:
+    assert predict(run, "stop it", "live on", capsys=capsys) == load(run).predict(["stop it", "live on"])
+    assert main(["predict", str(run), "stop", "live"]) == 2
+    assert "texts of several words in quotes" in capsys.readouterr().err
+    assert main(["predict", str(run), ""]) == 2
+    assert "the text is empty" in capsys.readouterr().err
+
+
+def test_help_shows_coco_only_for_boxes(run: Path, capsys) -> None:
+    assert "--coco" not in "\n".join(predict(run, "--help", capsys=capsys))
+    assert main(["predict", "--help"]) == 0
+    assert "--coco" in capsys.readouterr().out
+
+
+def test_gradients_of_a_figure_are_refused(run: Path, files: Path, capsys) -> None:
+    assert main(["look", str(run), "stop", "--gradients", "--out", "a.png"]) == 2
+    assert "--gradients has no effect on a figure" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["predict", "look"])
 @pytest.mark.parametrize(
     ("words", "message"),
@@ -138,7 +158,10 @@ def test_bad_inputs_are_skipped_in_their_place_or_truncated(run: Path, files: Pa
     long = "stop" * 10
     (files / "bad.txt").write_bytes(f"stop\n{long}\n".encode() + b"l\xefve\npots\n")
     assert main(["predict", str(run), "bad.txt"]) == 2
-    capsys.readouterr()
+    assert capsys.readouterr().out.splitlines() == load(run).predict(["stop"])
+    (files / "bad.tsv").write_bytes(b"stop\tpots\nl\xefve\tevil\n")
+    assert main(["predict", str(run), "bad.tsv"]) == 2
+    assert capsys.readouterr().out.splitlines() == load(run).predict(["stop"])
     assert main(["predict", str(run), "bad.txt", "--on-bad", "skip"]) == 0
     out, err = capsys.readouterr()
     first, last = load(run).predict(["stop", "pots"])

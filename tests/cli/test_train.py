@@ -25,6 +25,30 @@ def test_a_finished_run_names_the_command_that_uses_it(
     monkeypatch.setattr("regard.recipes.training.train_run", lambda *_, **__: _Finished())
     assert main(["train", "dates", "--run", str(tmp_path / "run")]) == 0
     assert f"try  regard predict {tmp_path / 'run'} INPUT" in capsys.readouterr().out
+    assert main(["train", "dates", "-q", "--run", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert main(["train", "dates", "-v", "--run", str(tmp_path / "run")]) == 0
+    assert "loading PyTorch: " in capsys.readouterr().err
+
+
+def test_options_of_the_command_line_in_a_settings_file_are_named(tmp_path: Path, capsys) -> None:
+    (tmp_path / "run.yaml").write_text("threads: 1\n", encoding="utf-8")
+    assert main(["train", "dates", "--config", str(tmp_path / "run.yaml")]) == 2
+    assert "run.yaml, line 1: threads is an option of the command line" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "no training data: --data.train must be"),
+        (["--data.train", "nofile.tsv"], "nofile.tsv: no such file"),
+        (["--data.train", __file__, "--data.test", "nofile.tsv"], "nofile.tsv: no such file"),
+    ],
+)
+def test_missing_data_is_named_before_torch_is_imported(words, message, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("regard.recipes.training.train_run", lambda *_, **__: pytest.fail("training was loaded"))
+    assert main(["train", "translate", "--run", str(tmp_path / "run"), *words]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_run_is_continued_by_its_folder_to_the_weights_of_one_that_never_stopped(tmp_path: Path, capsys) -> None:
@@ -34,9 +58,14 @@ def test_a_run_is_continued_by_its_folder_to_the_weights_of_one_that_never_stopp
         assert main(["train", *arguments, "--seed", "3", "--threads", "1", "--train.schedule", "constant"]) == 0
     short, long = tmp_path / "short", tmp_path / "long"
     (short / "train.tsv").rename(short / "moved.tsv")
+    message = "train.tsv: no such file.*give --data.train NEW"
+    assert main(["train", "--run", str(short / "run"), "--train.steps", "16"]) == 2
+    assert re.search(message, capsys.readouterr().err)
     longer = f"--train.steps 16 --train.log-every 1 --data.on-bad skip --data.train {short / 'moved.tsv'} --threads 1"
     assert main(["train", "--run", str(short / "run"), *longer.split()]) == 0
-    assert "data.train has moved" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "data.train has moved" in err
+    assert f"reading {short / 'moved.tsv'}, {short / 'val.tsv'}" in err
     weights = [(folder / "run" / "model.safetensors").read_bytes() for folder in (short, long)]
     assert weights[0] == weights[1]
     assert main(["train", "--run", str(long / "run")]) == 0

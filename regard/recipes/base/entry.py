@@ -38,6 +38,8 @@ class Entry:
     """Kind of input: a line of text or of numbers, or a file."""
     unused: Mapping[str, str] = field(default_factory=dict)
     """Settings that the recipe shares with others but does not use, by path, with the reason."""
+    needs_data: bool = False
+    """True if there is no built-in or synthetic data, so that --data.train must be given."""
     recipe: type[Any] | str
     """The recipe's class, or MODULE:CLASS, imported when it is used."""
 
@@ -46,7 +48,9 @@ class Entry:
         return getattr(config.data, "input", self.input)
 
     def check(self, config: Any) -> None:
-        """Raise UserError for a setting that the recipe does not use, but that was set."""
+        """Raise UserError for a setting that the recipe does not use, but that was set, or without training data."""
+        if self.needs_data and config.data.train is None:
+            raise UserError("no training data: --data.train must be a file, a folder or a data set (hf:NAME)")
         default = self.config()
         for path, reason in self.unused.items():
             *above, name = path.split(".")

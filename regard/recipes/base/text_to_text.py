@@ -197,7 +197,9 @@ class TextToTextRecipe(Recipe[ConfigT]):
                 unknown[first + owner] = self.codec.source.unknown(text.strip())
             prepared.add(owner, ids, text.strip())
         if empty:
-            prepared.notes.append(f"input {join_items(empty)} is empty, and so is its output")
+            is_one = len(empty) == 1
+            verb = "is empty, and so is its output" if is_one else "are empty, and so are their outputs"
+            prepared.notes.append(f"input{'' if is_one else 's'} {join_items(empty)} {verb}")
         if unknown:
             pieces = dict.fromkeys(piece for pieces in unknown.values() for piece in pieces)
             shown = f"{join_items([repr(piece) for piece in pieces])}, in input {join_items(list(unknown))}"

@@ -307,7 +307,8 @@ class TrainedRun:
             answers = self.answer(values, options, first=first + 1)
             for i, value, answer in zip(indices, values, answers, strict=True):
                 source = value if isinstance(value, str) or examples.name is None else examples.name(i)
-                line: dict[str, Any] = {"input": i + 1, "source": source if isinstance(source, str) else None}
+                kind = "source" if self.input in ("text", "vector") else "file"  # as in `predict --json`
+                line: dict[str, Any] = {"input": i + 1, kind: source if isinstance(source, str) else None}
                 line |= dict(self.recipe.json(answer))
                 line |= {} if examples.reference is None else {"reference": examples.reference(i)}
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -61,5 +61,6 @@ ENTRY = Entry(
     config=TranslateRunConfig,
     options=PairsPrediction,
     evaluation=PairsEvaluation,
+    needs_data=True,
     recipe="regard.recipes.translate.recipe:TranslateRecipe",
 )

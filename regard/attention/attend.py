@@ -10,6 +10,7 @@ Source: lectures, A.2; vaswani2017, section 3.2.
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import ParamSpec
 
@@ -33,7 +34,8 @@ _SOFT = Soft()
 
 
 def _takes_a_pair(read: Callable[_P, Tensor]) -> Callable[_P, Tensor]:
-    """Raise TypeError with the right form of the call if keys and values are given as two arguments."""
+    """Raise TypeError with the right form of the call: keys and values are a pair, and other arguments have names."""
+    known = tuple(inspect.signature(read).parameters)
 
     @functools.wraps(read)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> Tensor:
@@ -42,6 +44,9 @@ def _takes_a_pair(read: Callable[_P, Tensor]) -> Callable[_P, Tensor]:
                 f"{read.__name__} takes a query and a memory, got {len(args)} positional arguments: pass keys and "
                 f"values as a pair, {read.__name__}(query, (keys, values)), and other arguments by name"
             )
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(f"{read.__name__} has no argument {name!r}; its arguments are {', '.join(known)}")
         return read(*args, **kwargs)
 
     return run

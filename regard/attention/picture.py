@@ -8,7 +8,8 @@ neighboring pairs: for a mask, its darkness is the fraction of allowed pairs, in
 pair is visible; for a bias, its color is the mean of the finite values. k is the least that keeps all panels together
 below 40,000 cells, and the file far below a megabyte; k is printed in the picture.
 
-A mask or bias that differs between rows or heads has a panel for each of the first 16. Blue and orange differ from
+A mask or bias that differs between rows or heads has a panel for each of the first 16, named by its index from 0.
+Blue and orange differ from
 the background in lightness and from one another in hue, which print and color-blind readers can distinguish.
 """
 

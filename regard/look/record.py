@@ -61,6 +61,8 @@ def record(
     for name, is_whole in (("gradients", gradients), ("vectors", vectors)):
         if is_whole and (rows, heads, queries, to) != (None, None, None, None):
             raise ValueError(f"{name}=True requires whole calls in memory: rows, heads, queries and to must be None")
+    if not isinstance(model, nn.Module) and not hasattr(model, "turns"):
+        raise TypeError(f"model must be the result of regard.load, or a module with attention, got {model!r:.80}")
     run = None if isinstance(model, nn.Module) else model
     module = model if run is None else run._model
     outer = None if run is None else run.trace

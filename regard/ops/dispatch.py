@@ -5,7 +5,7 @@
 
 An operation asks once, by its name and inputs. None means torch: where `regard.native` is slower or does not support
 the inputs (regard.native.table decides); under torch.compile, torch.export, torch.func, forward-mode AD and dispatch
-modes; without `regard.native` or numba; and with the environment variable REGARD_NATIVE=0.
+modes; without `regard.native` or numba; and with the environment variable REGARD_NATIVE=0 or NUMBA_DISABLE_JIT=1.
 """
 
 import functools
@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.compat.torch import is_eager, is_forward_ad
 from regard.errors import UserError
 
-_VARIABLE = "REGARD_NATIVE"
+_VARIABLE, _NUMBA_VARIABLE = "REGARD_NATIVE", "NUMBA_DISABLE_JIT"
 _REQUIRED = ("regard.native", "numba")
 
 
@@ -53,6 +53,8 @@ def absence() -> str | None:
         raise UserError(f"{_VARIABLE} must be 0 or 1, got {value!r}")
     if value == "0":
         return f"{_VARIABLE} is 0"
+    if os.environ.get(_NUMBA_VARIABLE, "").strip() not in ("", "0"):
+        return f"{_NUMBA_VARIABLE} is set, so that numba compiles nothing"
     missing = [package for package in _REQUIRED if importlib.util.find_spec(package) is None]
     return f"{missing[0]} is not installed" if missing else None
 

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from regard.errors import UserError
+from regard.recipes.base.entry import Entry
 from regard.recipes.base.recipe import Recipe
 from regard.recipes.base.run import Init
 from regard.recipes.learned_files import check_learned
@@ -27,12 +28,12 @@ from regard.training.tensors import read_tensors, tensors_of
 _WEIGHTS, _LABELS = "model.safetensors", "labels.json"
 
 
-def read_init(folder: Path, recipe: str) -> tuple[Init, Any]:
+def read_init(folder: Path, recipe: str, own: Entry | None = None) -> tuple[Init, Any]:
     """Return the reference to a trained run, and its settings as defaults: without files of data, and for training.
 
     Raises: UserError if the run is of another recipe, or has no parameters.
     """
-    before = read_run(folder)
+    before = read_run(folder, own)
     if before.recipe != recipe:
         raise UserError(f"--init {folder}: is a run of {before.recipe}, expected a run of {recipe}")
     path = folder / _WEIGHTS
@@ -59,7 +60,7 @@ def check_init(recipe: Recipe[Any]) -> None:
             "each run trains first. To continue a run, give --run RUN without the recipe"
         )
     names = [item.name for item in fields(run.config) if "tokenizer" in item.name]
-    theirs = to_plain(read_run(run.init.folder).config)
+    theirs = to_plain(read_run(run.init.folder, run.own).config)
     differences = find_differences({n: theirs[n] for n in names}, {n: to_plain(run.config)[n] for n in names})
     for name, (before, now) in differences.items():
         raise UserError(

@@ -10,6 +10,7 @@ import torch
 
 from regard.errors import UserError
 from regard.recipes.base.active import default_dtype
+from regard.recipes.base.entry import Entry
 from regard.recipes.base.recipe import Recipe
 from regard.recipes.base.run import Run
 from regard.recipes.base.trained import TrainedRun
@@ -23,7 +24,7 @@ from regard.training.tensors import load_weights
 
 def create_recipe(run: Run, notify: Callable[[str], None]) -> Recipe[Any]:
     """Return the recipe of a run; `notify` is called with a message where data is left out."""
-    entry = get_entry(run.recipe)
+    entry = get_entry(run.own or run.recipe)
     recipe = entry.recipe
     if isinstance(recipe, str):
         module, _, name = recipe.partition(":")
@@ -34,6 +35,7 @@ def create_recipe(run: Run, notify: Callable[[str], None]) -> Recipe[Any]:
 def load(
     folder: str | Path,
     *,
+    recipe: str | Entry | None = None,
     device: str = "cpu",
     engine: str = "auto",
     compute_type: str | None = None,
@@ -43,6 +45,7 @@ def load(
 ) -> TrainedRun:
     """Load the trained model of a run folder.
 
+    recipe:  the recipe of the run; the Entry of a recipe of your own must be given (docs/howto/write-your-own.md).
     device:  cpu, cuda, cuda:1, mps ..., or auto: an accelerator if there is one.
     engine:  the engine that decodes: torch, compiled, ctranslate2, or auto; compute_type (such as int8) and workers
              as in `TrainedRun.compile`.
@@ -52,18 +55,18 @@ def load(
              newer version; and as `TrainedRun.compile`. Nothing that a file names is imported.
     """
     folder = Path(folder)
-    run = read_run(folder) if run is None else run
+    run = read_run(folder, None if recipe is None else get_entry(recipe)) if run is None else run
     weights = folder / "model.safetensors"
     if not weights.exists():
         raise UserError(f"{weights} is missing: the run has no weights yet; `regard train` continues it")
     check_learned(folder)
-    recipe = create_recipe(run, notify)
+    created = create_recipe(run, notify)
     # Parameters are ordinary float32 tensors, whatever the caller's default device, default dtype and inference mode.
     with torch.inference_mode(mode=False), torch.device("cpu"), default_dtype(torch.float32), check_model_fits():
-        recipe.open(folder)
-        model = recipe.model()
+        created.open(folder)
+        model = created.model()
         load_weights(weights, model)
-    trained = TrainedRun(recipe, model.to(pick_device(device)), folder)
+    trained = TrainedRun(created, model.to(pick_device(device)), folder)
     trained._active.is_owned = True
     if engine != "auto" or compute_type or workers:
         trained.compile(engine, compute_type=compute_type, workers=workers)

@@ -39,8 +39,17 @@ def register(own: Entry) -> None:
     RECIPES[own.name] = own
 
 
-def get_entry(name: str) -> Entry:
-    """Return the entry of a recipe. Raises UserError with similar names, or all names."""
+def get_entry(name: str | Entry) -> Entry:
+    """Return the entry of a recipe, by its name or as it is.
+
+    Raises: UserError with similar names, or all names, and for an own entry with the name of another recipe.
+    """
+    if isinstance(name, Entry):
+        if RECIPES.get(name.name, name) is not name:
+            raise UserError(f"a recipe named {name.name!r} exists already; choose another name")
+        return name
+    if not isinstance(name, str):
+        raise TypeError(f"recipe must be a name or an Entry (docs/howto/write-your-own.md), got {type(name).__name__}")
     if name not in RECIPES:
         hint = suggest(name, RECIPES) or f"; the recipes are {', '.join(RECIPES)}"
         raise UserError(f"unknown recipe {name!r}{hint}")

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from regard.errors import UserError
 from regard.recipes import learned_files
+from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import Init, Run, data_paths, find_moved_data, parameter_settings, training_fingerprint
 from regard.recipes.registry import NAMES, RECIPES
 from regard.settings.options import option_name
@@ -45,8 +46,8 @@ _TRAINING = {"log.jsonl", "tb", "checkpoints", "snapshots", ".model.safetensors.
 """Files that training creates before its first checkpoint."""
 
 
-def read_run(folder: str | Path) -> Run:
-    """Read the run of a folder.
+def read_run(folder: str | Path, own: Entry | None = None) -> Run:
+    """Read the run of a folder; own: the entry of its recipe, if that is not one of the package.
 
     Raises UserError, naming the file, if it is missing, damaged, or of another format version.
     """
@@ -67,12 +68,15 @@ def read_run(folder: str | Path) -> Run:
     for key, kind in _KEYS.items():
         if not isinstance(content.get(key), kind) or isinstance(content[key], bool):
             raise UserError(f"{path}: damaged: {key} must be {kind.__name__}, got {content.get(key)!r}")
-    if content["recipe"] not in RECIPES:
-        hint = "; if it is your own recipe, run its Python file instead of `regard`"
-        raise UserError(f"{path}: recipe must be one of {', '.join(RECIPES)}, got {content['recipe']!r}{hint}")
+    entries = RECIPES if own is None else {own.name: own}
+    if content["recipe"] not in entries:
+        hint = "; if it is your own recipe, run its Python file instead of `regard`, or pass its Entry in Python: "
+        hint = hint + "regard.load(folder, recipe=ENTRY)" if own is None else ""
+        names = ", ".join(entries) if own is not None else f"one of {', '.join(entries)}"
+        raise UserError(f"{path}: recipe must be {names}, got {content['recipe']!r}{hint}")
     try:
         config = apply_changes(
-            RECIPES[content["recipe"]].config(),
+            entries[content["recipe"]].config(),
             content["config"],
             called=lambda name: f"{path}: config.{name}",
             complete=True,
@@ -83,8 +87,8 @@ def read_run(folder: str | Path) -> Run:
     init = content.get("init")
     if init is not None and not (isinstance(init, dict) and init.keys() == {"folder", "weights"}):
         raise UserError(f"{path}: damaged: init must hold folder and weights, got {init!r}")
-    own = {key: content[key] for key in ("recipe", "seed", "created", "regard")}
-    return Run(**own, config=config, init=None if init is None else Init(**init))
+    start = {key: content[key] for key in ("recipe", "seed", "created", "regard")}
+    return Run(**start, config=config, init=None if init is None else Init(**init), own=own)
 
 
 class RunFolder:
@@ -103,7 +107,7 @@ class RunFolder:
         self, directory: RunDirectory, run: Run, resolve: Callable[[], tuple[str, str]], notify: Callable[[str], None]
     ):
         self.directory, folder = directory, directory.path
-        before = self._before = read_run(folder) if (folder / _FILE).exists() else None
+        before = self._before = read_run(folder, run.own) if (folder / _FILE).exists() else None
         self._has_begun = has_begun(folder)
         self.learned = learned_files.LearnedRecord()
         if before is None:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.errors import UserError
+from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import Run, data_paths
 from regard.recipes.base.trained import TrainedRun
 from regard.recipes.initial import check_init, copy_parameters, read_init
@@ -50,7 +51,7 @@ class RunResult(NamedTuple):
 
 
 def train(
-    recipe: str,
+    recipe: str | Entry,
     folder: str | Path,
     *,
     seed: int = 1,
@@ -65,6 +66,8 @@ def train(
         run = regard.train("reviews", "runs/films", data={"train": "films.tsv"}, train={"steps": 500})
         run.predict(["what a lovely film"])
 
+    recipe:   a name, or the Entry of a recipe of your own (docs/howto/write-your-own.md).
+
     A run that was stopped is continued, and a finished one is loaded.
 
     seed, preset, init: as the options of `regard train`.
@@ -75,18 +78,19 @@ def train(
               after a checkpoint is saved, if training is interrupted.
     """
     entry, start = get_entry(recipe), None
+    own = None if isinstance(recipe, str) else entry
     config = entry.config()
     if init is not None:
         if preset is not None:
             raise UserError("init starts from the settings of another run: leave out preset")
-        start, config = read_init(Path(init), recipe)
+        start, config = read_init(Path(init), entry.name, own)
     if preset is not None:
-        config = apply_preset(preset, recipe, config)
+        config = apply_preset(preset, entry.name, config)
     config = apply_changes(config, _to_settings(settings), called=str)
-    run = Run(recipe=recipe, seed=seed, config=config, init=start)
+    run = Run(recipe=entry.name, seed=seed, config=config, init=start, own=own)
     if train_run(folder, run, threads=threads, notify=notify).is_interrupted:
         raise KeyboardInterrupt
-    return load(folder, device=config.train.device, notify=notify)
+    return load(folder, recipe=recipe, device=config.train.device, notify=notify)
 
 
 def _to_settings(value: Any) -> Any:
@@ -114,7 +118,7 @@ def train_run(
     if threads is not None:
         torch.set_num_threads(threads)
     folder = Path(folder)
-    get_entry(run.recipe).check(run.config)
+    get_entry(run.own or run.recipe).check(run.config)
     with cache_named_pipes(), join_process_group(run.config.train.device) as world, ExitStack() as stack:
         notify = notify if world.is_main else _discard
         resolve = partial(resolve_precision, run.config.train.precision, world.device)
@@ -198,7 +202,7 @@ def _make_report(
 ) -> dict[str, Any]:
     """Return the content of report.json, evaluated with the saved parameters."""
     progress = result.progress
-    trained = load(folder, device=device, notify=notify)
+    trained = load(folder, recipe=run.own, device=device, notify=notify)
     test = None
     if trained.recipe.has_test():
         upper_bound = trained.recipe.upper_bound()

@@ -375,3 +375,9 @@ def test_attend_refuses_arguments_that_are_not_a_memory():
         attend(query, (keys, values), choose=Soft(torch.ones(2, 1)))
     with pytest.raises(ValueError, match=r"combined must broadcast, .* \(2, 1, 4\) and \(3, 1, 1\)"):
         attend(query, (keys, values), mask=padding([4, 4]) & dense(torch.ones(3, 1, 1) > 0))
+
+
+def test_unknown_argument_is_named_with_the_known_ones() -> None:
+    items = torch.ones(1, 2, 3)
+    with pytest.raises(TypeError, match=r"attend has no argument 'choice'; its arguments are query, .*choose"):
+        attend(items, (items, items), choice=None)  # pyrefly: ignore

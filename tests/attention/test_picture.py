@@ -12,7 +12,7 @@ from torch import Tensor
 import regard
 from docs.gallery.masks import main
 from regard.attention.biases import Alibi, ShawBias, TensorBias
-from regard.attention.masks import causal, dense, padding, window
+from regard.attention.masks import causal, dense, documents, padding, window
 from regard.attention.picture import Picture, side_by_side
 
 ROOT = Path(__file__).parents[2]
@@ -211,3 +211,7 @@ def test_kernels_are_described_line_by_line_in_a_notebook():
     assert repr(text) == str(text)
     assert text.splitlines()[0] in text._repr_html_()
     assert text._repr_html_().startswith("<pre>")
+
+
+def test_notebooks_show_documents_of_few_items() -> None:
+    assert documents((5,))._repr_svg_() == documents((5,)).picture(1, 1).svg

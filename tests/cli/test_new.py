@@ -55,10 +55,25 @@ def test_run_is_continued_with_its_settings_through_the_file(folder):
     assert "runs/mine is finished: it stopped by steps" in result.stdout
 
 
+def test_entry_is_passed_in_python(folder):
+    code = """
+import regard
+from mine import ENTRY
+from regard.recipes.registry import RECIPES
+run = regard.load("runs/mine", recipe=ENTRY)
+assert ENTRY.name not in RECIPES
+print(float(run.predict(["1 9 2"])[0]) > 5)
+"""
+    result = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    assert result.stdout == "True\n", result.stderr
+
+
 def test_run_folder_imports_nothing(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     assert main(["predict", "runs/mine", "1 2"]) == 2
-    assert "run its Python file instead" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "run its Python file instead" in error
+    assert "regard.load(folder, recipe=ENTRY)" in error
     assert "mine" not in sys.modules
 
 

@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from regard.attention.attend import attend
+from regard.attention.biases import Alibi, DistanceBias, RelativeBias
 from regard.attention.kernels.selection import KERNELS
 from regard.attention.masks import causal, padding
 from regard.attention.scores import Additive, General, ScaledDot, Score
+from regard.layers.multihead import MultiHead
 from tests.helpers import ADDITIVE_KERNELS, close
 
 BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 3, 5, 7, 11, 13
@@ -66,6 +68,51 @@ def test_exported_read_equals_the_eager_one(score, kernel):
     with torch.no_grad():
         exported = torch.export.export(read, inputs).module()
         close(exported(*inputs), read(*inputs))
+
+
+class LogDistance(DistanceBias):
+    """bias_h(i, j) = -rate_h log(1 + |j - i|)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rate = nn.Parameter(torch.rand(HEADS))
+
+    def at(self, distance: Tensor, dtype: torch.dtype) -> Tensor:
+        return -self.rate.to(dtype).view(-1, *(1,) * distance.dim()) * distance.abs().to(dtype).log1p()
+
+
+def make_relative_bias() -> RelativeBias:
+    bias = RelativeBias(HEADS)
+    nn.init.normal_(bias.table)
+    return bias
+
+
+BIASES = {"none": lambda: None, "alibi": lambda: Alibi(HEADS), "relative": make_relative_bias, "own": LogDistance}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("bias", BIASES)
+def test_exported_layer_reads_sequences_of_any_length(bias, strict):
+    class Decoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = MultiHead(DIM + 1, HEADS, bias=BIASES[bias]())
+            self.cross = MultiHead(DIM + 1, HEADS, bias=BIASES[bias]())
+
+        def forward(self, items: Tensor, source: Tensor) -> Tensor:
+            return self.cross(self.own(items, mask=causal()), source)
+
+    def make_items(*lengths: int) -> tuple[Tensor, ...]:
+        return tuple(torch.randn(BATCH, length, DIM + 1) for length in lengths)
+
+    layer = Decoder().eval()
+    lengths = {name: torch.export.Dim(name, min=2, max=400) for name in ("items", "source")}
+    with torch.no_grad():
+        shapes = tuple({1: length} for length in lengths.values())
+        exported = torch.export.export(layer, make_items(6, 9), dynamic_shapes=shapes, strict=strict).module()
+        for sizes in ((6, 9), (2, 2), (5, 11), (9, 4), (150, 333)):
+            items = make_items(*sizes)
+            close(exported(*items), layer(*items))
 
 
 @cells

@@ -226,3 +226,8 @@ def test_parts_of_a_wrong_kind_are_refused():
         Transformer(CONFIG, choice=Doubled())
     with pytest.raises(ValueError, match=r"options of a choice must be left out with one of your own, got beta=2.0"):
         Transformer(beta=2.0, choice=Doubled)
+
+
+def test_part_that_is_no_score_is_named() -> None:
+    with pytest.raises(TypeError, match=r"score must be a Score, such as ScaledDot\(\), got Identity"):
+        Transformer(layers=1, width=8, heads=2, positions="none", score=nn.Identity)

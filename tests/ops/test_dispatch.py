@@ -50,6 +50,13 @@ def test_zero_disables_all_operations(set_variable):
     assert absence() == "REGARD_NATIVE is 0"
 
 
+def test_numba_that_compiles_nothing_is_not_used(monkeypatch, set_variable):
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    set_variable("1")
+    assert native("dropout", torch.ones(3)) is None
+    assert absence() == "NUMBA_DISABLE_JIT is set, so that numba compiles nothing"
+
+
 def test_other_values_of_the_variable_raise(set_variable):
     set_variable("no")
     with pytest.raises(UserError, match="REGARD_NATIVE must be 0 or 1, got 'no'"):

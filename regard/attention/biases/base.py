@@ -92,7 +92,8 @@ class DistanceBias(Bias):
     ) -> Float[Tensor, "1 ... query key"]:
         """Return the bias, the same for every row of the batch."""
         rows, keys = positions.num_rows, positions.num_keys
-        if positions.key_positions is not None or rows == 0 or keys == 0:
+        # `unfold` fixes the number of keys in an exported program.
+        if positions.key_positions is not None or rows == 0 or keys == 0 or torch.compiler.is_exporting():
             return self.at(positions.key - positions.query, query.dtype).unsqueeze(0)
         # One number per diagonal, expanded over the rows: gradients are summed along diagonals before the table.
         diagonals = self.at(_distances(rows, keys, positions), query.dtype)

@@ -62,6 +62,8 @@ class Soft(Choice):
         super().__init__()
         if isinstance(beta, Tensor):
             _check_tensor(beta)
+        elif beta == float("inf"):
+            raise ValueError("beta must be finite, got inf; the limit, all weight on the largest score, is Hard()")
         elif not isinstance(beta, int | float) or not 0 <= beta < float("inf"):
             raise ValueError(f"beta must be at least 0 and finite, or a tensor, got {beta!r}")
         if learn and not isinstance(beta, Tensor) and not beta:

@@ -50,7 +50,7 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     else:
         scale = scale * beta
     if inputs.bias is None and _is_plainly_causal(inputs):
-        return _attend(inputs, query, mask=None, is_causal=query.shape[-2] > 1, scale=scale)
+        return _attend(inputs, query, mask=None, is_causal=query.shape[-2] not in (0, 1), scale=scale)
     bias = inputs.bias_tensor()
     allowed, fully_masked = inputs.allowed_pairs(bias), None
     finite = None if bias is None or allowed is None else bias.masked_fill(~allowed, 0.0)

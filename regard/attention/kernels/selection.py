@@ -13,7 +13,8 @@
 
 Inner products are Dot, ScaledDot, General and Cosine; capped ones SoftCap of them; additive scores Additive,
 BareAdditive and Concat. *: where oneDNN has half-precision products (processors with AVX-512 or AMX); elsewhere half
-precision follows the rules of float32.
+precision follows the rules of float32. A program of torch.export computes inner products by sdpa on a CPU, too: the
+other rules depend on lengths, which may be dynamic.
 
 If the kernel in the table cannot compute the read (its `refusal` gives the reason), the reference computes it.
 
@@ -104,7 +105,7 @@ def _by_form(inputs: AttentionInputs) -> str:
         return "reference"
     if form.cap is not None:
         return "flex" if query.device.type == "cuda" else "reference"
-    if not on_cpu:
+    if not on_cpu or torch.compiler.is_exporting():
         return "sdpa"
     if query.dtype in (torch.bfloat16, torch.float16) and has_half_products(query.dtype):
         return "products" if num_keys <= 4096 and _num_weights(inputs) <= 2**28 else "sdpa"

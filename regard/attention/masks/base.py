@@ -73,9 +73,13 @@ class Mask(ABC):
     def _repr_svg_(self) -> str | None:
         """Return the picture of eight queries and keys, for notebooks; None if the mask has other sizes."""
         try:
-            return self.picture(_SHOWN, _SHOWN).svg
+            return self.picture(*self._shown_sizes()).svg
         except (IndexError, RuntimeError, ValueError):
             return None
+
+    def _shown_sizes(self) -> tuple[int, int]:
+        """Return the number of queries and keys that a notebook shows."""
+        return _SHOWN, _SHOWN
 
     def __and__(self, other: "Mask") -> "Mask":
         return All(_check_mask(self), _check_mask(other))

@@ -79,6 +79,11 @@ class Documents(Mask):
         if positions.is_aligned and keys.shape[-1] < positions.num_keys:
             raise ValueError(f"{name} must be (..., {positions.num_keys} keys or more), got {tuple(keys.shape)}")
 
+    def _shown_sizes(self) -> tuple[int, int]:
+        queries, keys = super()._shown_sizes()
+        keys = min(keys, self._keys().shape[-1])
+        return (min(queries, keys) if self.key_ids is None else self.ids.shape[-1]), keys
+
     def __repr__(self) -> str:
         sizes = [str(tuple(x.shape)) for x in (self.ids, self.key_ids) if x is not None]
         return f"documents({', '.join(sizes)})"

@@ -82,8 +82,8 @@ class ChoiceConfig:
     def check_kernel(self, kernel: str) -> None:
         """Raise ValueError if a kernel does not compute this choice."""
         selects = self.choice in ("hard", "topk")
-        if (self.choice != "soft" and kernel in _SOFT_KERNELS) or (not selects and kernel == "gather"):
-            known = ["auto", "reference"] + ["gather"] * selects + [*_SOFT_KERNELS] * (self.choice == "soft")
+        known = ["auto", "reference"] + ["gather"] * selects + [*_SOFT_KERNELS] * (self.choice == "soft")
+        if kernel not in known:
             raise ValueError(f"kernel must be one of {', '.join(known)} with choice={self.choice}, got {kernel}")
 
 

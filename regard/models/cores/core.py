@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from regard.attention.choices import Choice, Hard, Soft, Sparse, TopK
 from regard.attention.masks import Padded
+from regard.attention.parts import check_part
 from regard.attention.scores.base import Score, ScoreSizes
 from regard.errors import did_you_mean
 from regard.layers.positions.base import PositionalEncoding, PositionSizes
@@ -160,6 +161,7 @@ def create_choice(config: ChoiceConfig, score: Score, num_heads: int | None = No
 
     Without a beta in the config, it is the factor that the score needs, which is learned (hard: fixed).
     """
+    check_part("score", score, Score, "ScaledDot()")
     factor = score.initial_factor
     learn = config.beta == "learned" or (config.beta is None and factor is not None)
     number = config.beta if isinstance(config.beta, int | float) else 1.0 if factor is None else factor

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard.compat.torch import version_of
 from regard.engines.engine import Engine
 from regard.engines.registry import NotCachedError, prefers_compiled, prepare
 from regard.engines.torch import TorchEngine
@@ -25,6 +26,10 @@ from regard.errors import UserError
 _LOG = logging.getLogger(__name__)
 MANY = 1000
 """Number of inputs from which compiling pays off if compiled code cannot be cached."""
+_CHANGED = (
+    "the model that run.model returned has changed since run.compile(), which answers with a copy from before: call "
+    "run.compile() again for the present state"
+)
 _AUTO: dict[str, Any] = {"engine": "auto", "compute_type": None, "workers": None}
 
 
@@ -44,6 +49,8 @@ class ActiveModel:
         self._engine: Engine | None = None
         self._is_faster_expected = False
         self._warned: set[str] = set()
+        self._compiled_from: list[tuple[object, int]] | None = None
+        """State of `module` when a copy of it was compiled; None if no copy computes."""
 
     @property
     def model(self) -> Any:
@@ -55,17 +62,19 @@ class ActiveModel:
                     "training it further, call run.model.train()"
                 )
             self._model.eval()
+        if self._compiled_from is not None and not _is_same(self._compiled_from, _state(self.module)):
+            self._warn_once(_CHANGED)
         return self._model
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy, which owns the module used for inference and builds its own engine."""
-        return vars(self) | {"_engine": None, "module": self._model, "is_owned": True}
+        return vars(self) | {"_engine": None, "module": self._model, "is_owned": True, "_compiled_from": None}
 
     def hand_out(self) -> Any:
         """Return the module. The caller may change it, so the torch engine is used from now on."""
         if self.is_owned or self._engine is not None:
             self._is_faster_expected = self._engine is None or self._engine.name != "torch"
-        self.is_owned, self._engine, self._model = False, None, self.module
+        self.is_owned, self._engine, self._model, self._compiled_from = False, None, self.module, None
         return self.module
 
     def compile(
@@ -85,10 +94,12 @@ class ActiveModel:
                 f"the recipe {self._recipe} does not decode tokens, so it has no engines: leave out engine, "
                 "compute_type and workers"
             )
+        state = None if self.is_owned else _state(self.module)
         model = self.module if self.is_owned else _copy(self.module).eval()
         layout = {"compute_type": choice["compute_type"], "workers": choice["workers"], "cached_only": cached_only}
         self._engine = prepare(choice["engine"], model, **layout, threads=torch.get_num_threads())
-        self._model, self._choice = model, choice
+        self._model, self._choice, self._compiled_from = model, choice, state
+        self._warned.discard(_CHANGED)
         _LOG.info("decoding with the engine %s", self._engine.name)
 
     def engine_for(self, count: int, *, traced: bool) -> Engine:
@@ -184,6 +195,17 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+def _state(module: nn.Module) -> list[tuple[object, int]]:
+    """Return the modules, and the parameters and buffers with the number of changes in place."""
+    tensors = [*module.parameters(), *module.buffers()]
+    return [*((part, 0) for part in module.modules()), *((tensor, version_of(tensor)) for tensor in tensors)]
+
+
+def _is_same(before: list[tuple[object, int]], now: list[tuple[object, int]]) -> bool:
+    """Return True if the objects and their versions are the same."""
+    return len(before) == len(now) and all(a is b and v == w for (a, v), (b, w) in zip(before, now, strict=True))
 
 
 def _copy(module: nn.Module) -> nn.Module:

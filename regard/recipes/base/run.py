@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from regard import __version__
+from regard.recipes.base.entry import Entry
 from regard.settings.tree import to_plain
 
 
@@ -30,6 +31,8 @@ class Run:
     """Version of regard that started it."""
     init: Init | None = None
     """Run whose parameters it started from, if any."""
+    own: Entry | None = dataclasses.field(default=None, compare=False, repr=False)
+    """Entry of a recipe that the caller passed instead of a name; run.json does not hold it."""
 
 
 def training_fingerprint(run: Run) -> dict[str, Any]:

@@ -93,7 +93,8 @@ class TrainedRun:
         """Freeze a copy of the model in its present state, which computes all answers from now on.
 
         It uses as many threads as torch has now. Later changes of the module that `model` returned do not reach the
-        copy, until `compile` is called again or `model` is accessed.
+        copy, until `compile` is called again or `model` is accessed; a warning says so once, except for changes
+        through `.data` and of attributes that are not tensors, which torch does not count.
 
         engine:  a name in regard.engines.config.ENGINES, or auto; by default, the engine given to `load`.
         workers: batches decoded in parallel; the threads are divided among them.

@@ -21,6 +21,9 @@ FORMS = {
         """1,"['O', 'O', 'B-DAY']","[""we"", ""met,"", ""'x'""]"\n"""
         """2,"[""O""]","['5']"\n"""
     ),
+    "array.json": (
+        '[{"tokens": ["we", "met,", "\'x\'"], "tags": ["O", "O", "B-DAY"]}, {"tokens": ["5"], "tags": ["O"]}]'
+    ),
     "lines.jsonl": (
         '{"tokens": ["we", "met,", "\'x\'"], "tags": ["O", "O", "B-DAY"]}\n{"tokens": ["5"], "tags": ["O"]}\n'
     ),

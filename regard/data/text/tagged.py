@@ -34,7 +34,7 @@ from regard.data.batches import Ragged
 from regard.data.config import TaggedConfig
 from regard.data.text.label_normalizer import LabelNormalizer
 from regard.data.text.labels import LabeledBatches
-from regard.data.text.lines import read_lines
+from regard.data.text.lines import OBJECTS, locate, read_lines, read_objects
 from regard.data.text.rows import decode_line, parse_json_object
 from regard.data.text.tables import read_rows
 from regard.data.tokenizer import UNK, Tokenizer
@@ -92,7 +92,7 @@ class TaggedSentences:
 
     def where(self, index: int) -> str:
         """Return the location of a sentence, for messages."""
-        return f"{self.origin}, line {self.lines[index]}"
+        return locate(self.origin, self.lines[index])
 
     def take(self, index: Sequence[int], skipped: Sequence[str]) -> "TaggedSentences":
         """Return the data set of the given indices; `skipped` has the reasons for skipping others."""
@@ -115,7 +115,7 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
     for number, parse in _read_sentences(path, config):
         words: tuple[str, ...] = ()
         word_tags: tuple[str, ...] = ()
-        with bad_rows.catch(f"{path}, line {number}"):
+        with bad_rows.catch(locate(path, number)):
             words, word_tags = parse()
         if words:
             tokens.append(words)
@@ -140,9 +140,8 @@ def read_words(path: Path, config: TaggedConfig) -> Iterator[Words]:
     """Yield the words of the sentences of a file, with or without tags."""
     if _is_json(path, config):
         field = str(config.token_column or "tokens")
-        for number, line in enumerate(read_lines(path), start=1):
-            if line.strip():
-                yield _read_sentence(path, number, partial(_parse_words, line, field))
+        for number, line in read_objects(path):
+            yield _read_sentence(path, number, partial(_parse_words, line, field))
         return
     groups = _read_groups(path, config)
     if any(len(row.cells) > 1 or row.problem for group in groups for row in group):
@@ -157,7 +156,7 @@ def _read_sentence(path: Path, number: int, parse: Callable[[], tuple[str, ...]]
     try:
         return Words(number, parse())
     except BadRow as bad:
-        return Words(number, (), f"{path}, line {number}: {bad.detail}.")
+        return Words(number, (), f"{locate(path, number)}: {bad.detail}.")
     except UserError as error:
         return Words(number, (), str(error))
 
@@ -195,7 +194,7 @@ def _read_sentences(path: Path, config: TaggedConfig) -> Iterator[_Sentence]:
     """Yield the number of the first line of each sentence, and the function that parses it."""
     if _is_json(path, config):
         fields = str(config.token_column or "tokens"), str(config.tag_column or "tags")
-        for number, line in enumerate(read_lines(path), start=1):
+        for number, line in read_objects(path):
             yield number, partial(_parse_object, line, fields)
         return
     groups = _read_groups(path, config)
@@ -215,7 +214,7 @@ def _read_sentences(path: Path, config: TaggedConfig) -> Iterator[_Sentence]:
 
 
 def _is_json(path: Path, config: TaggedConfig) -> bool:
-    is_named = plain_name(path).endswith((".jsonl", ".ndjson"))
+    is_named = plain_name(path).endswith(OBJECTS)
     return config.format == "jsonl" or (config.format == "auto" and is_named)
 
 
@@ -380,8 +379,6 @@ def _check_lengths(tokens: tuple[str, ...], tags: tuple[str, ...]) -> tuple[tupl
 
 def _parse_object(line: bytes, fields: tuple[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     text = decode_line(line)
-    if not text.strip():
-        return (), ()
     row = parse_json_object(text)
     tokens, tags = (_string_tuple(row.get(name)) for name in fields)
     if tokens is None or tags is None:

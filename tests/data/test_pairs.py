@@ -403,3 +403,8 @@ def test_csv_gives_pairs(tmp_path, content):
     assert list(pairs) == [("one", "eins, zwei"), ("two\nlines", "b")]
     with pytest.raises(UserError, match=r"line \d: expected [23] columns separated by '[,;]', got 1"):
         read_pairs(write_file(tmp_path, "b.csv", content + "x\n"))
+
+
+def test_null_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"field 'target' must be a string, got null"):
+        read_pairs(write_file(tmp_path, "a.jsonl", '{"source": "a", "target": null}'))

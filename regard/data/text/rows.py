@@ -247,9 +247,8 @@ def get_field(row: dict[str, Any], name: str, *, also: tuple[type, ...] = ()) ->
         shown = "deeply nested"
     if not isinstance(value, str):
         expected = " or ".join(["a string", *(_TYPE_NAMES[kind] for kind in also)])
-        raise BadRow(
-            "field is not a string", f"field {name!r} must be {expected}, got {type(value).__name__} ({shown})"
-        )
+        found = "null" if value is None else f"{type(value).__name__} ({shown})"
+        raise BadRow("field is not a string", f"field {name!r} must be {expected}, got {found}")
     return _check_encodable(value, name)
 
 

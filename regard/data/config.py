@@ -21,7 +21,7 @@ class PairsConfig:
 
         pairs.tsv, pairs.tsv.gz      one pair per line, columns separated by a tab, no quoting; also .txt, .bz2, .xz
         pairs.csv                    one pair per row, cells with commas or line ends in quotes; also with semicolons
-        pairs.jsonl, pairs.jsonl.gz  one JSON object per line
+        pairs.jsonl, pairs.jsonl.gz  one JSON object per line; pairs.json: also an array of objects
         train.en, train.en.gz        one text per line; the other side of each is in `train_target`
         hf:NAME[:CONFIG][#SPLIT]     a Hugging Face data set: hf:bentrevett/multi30k (needs regard[data])
         hf:KIND:FILE                 a file that `datasets` reads; KIND is csv, json, parquet, text or arrow

@@ -64,7 +64,7 @@ def hold_out(
         remaining -= own
         val.update(part)
     if not val:
-        raise UserError(_too_few(count, share, origin, noun))
+        raise UserError(_too_few(count, share, origin, noun, distinct=len(parts)))
     train = [index for index in range(count) if index not in val]
     return HeldOut(train, sorted(val), describe_held_out(len(val), count, share, origin=origin, noun=noun))
 
@@ -88,8 +88,9 @@ def describe_held_out(held_out: int, count: int, share: float, *, origin: str, n
     )
 
 
-def _too_few(count: int, share: float, origin: str, noun: str) -> str:
+def _too_few(count: int, share: float, origin: str, noun: str, *, distinct: int | None = None) -> str:
+    among = f"{distinct:,} distinct among " if distinct not in (None, count) else ""
     return (
-        f"{origin}: {count:,} {noun} are too few to hold out a share of {share:g} for validation: "
+        f"{origin}: {among}{count:,} {noun} are too few to hold out a share of {share:g} for validation: "
         "give validation data with --data.val."
     )

@@ -63,6 +63,8 @@ def check_readable(path: Path) -> os.stat_result:
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
+        if path.is_symlink():
+            raise UserError(f"{path}: is a link to a file that does not exist: {os.readlink(path)}.") from None
         raise UserError(f"{path}: no such file.{_hint_closed_pipe(path) or _hint_similar_files(path)}") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read: {error}.") from error

@@ -26,6 +26,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "wide.csv": "n,source,more\n" + "".join(f"1,{a},x\n" for a in WORDS),
         "pairs.csv": "".join(f'"{a}","{b}"\n' for a, b in pairs),
         "pairs.jsonl": "".join(json.dumps({"source": a, "target": b}) + "\n" for a, b in pairs),
+        "pairs.json": json.dumps([{"source": a, "target": b} for a, b in pairs]),
         "sources.jsonl": "".join(json.dumps({"source": a}) + "\n" for a in WORDS),
         "lines.txt": "\n".join(WORDS),
     }
@@ -43,7 +44,17 @@ def predict(run: Path, *words: str, capsys: pytest.CaptureFixture[str]) -> list[
 
 @pytest.mark.parametrize(
     "name",
-    ["pairs.tsv", "headed.tsv", "sources.tsv", "wide.csv", "pairs.csv", "pairs.jsonl", "sources.jsonl", "pairs.tsv.gz"],
+    [
+        "pairs.tsv",
+        "headed.tsv",
+        "sources.tsv",
+        "wide.csv",
+        "pairs.csv",
+        "pairs.jsonl",
+        "pairs.json",
+        "sources.jsonl",
+        "pairs.tsv.gz",
+    ],
 )
 def test_rows_of_a_table_are_the_texts_of_its_source_column(name: str, run: Path, files: Path, capsys) -> None:
     expected = load(run).predict(WORDS)

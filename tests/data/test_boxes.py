@@ -70,6 +70,9 @@ def test_formats_agree_in_folders_and_tars(folder):
         for name in BOXES:
             archive.add(folder / "images" / name, arcname=f"inside/{name}")
     files = write_coco(folder / "instances_train.json"), write_csv(folder / "c.csv"), write_jsonl(folder / "l.jsonl")
+    objects = [json.loads(line) for line in files[2].read_text(encoding="utf-8").splitlines()]
+    (folder / "array.json").write_text(json.dumps(objects, indent=2), encoding="utf-8")
+    files = *files, folder / "array.json"
     data_sets = [read_boxes(path, None, CONFIG) for path in files]
     assert data_sets[0].load(0).size == (40, 30)  # from the tar that is named like the file
     for data in data_sets:

@@ -45,6 +45,7 @@ FORMATS = {
     "a.jsonl": "".join(
         json.dumps({"caption": text, "image": name}) + "\n" for name in CAPTIONS for text in CAPTIONS[name]
     ),
+    "array.json": json.dumps([{"caption": text, "image": name} for name in CAPTIONS for text in CAPTIONS[name]]),
     "captions_images.json": coco(),
 }
 
@@ -72,7 +73,7 @@ BAD = {
         ("a.tsv\tx\n", r"a\.tsv, line 1: .*a\.tsv: not a readable image"),
     ],
     "a.json": [
-        ("[]", r"a\.json: expected COCO's images \(id, file_name\), annotations \(image_id, caption\)"),
+        ("{}", r"a\.json: expected COCO's images \(id, file_name\), annotations \(image_id, caption\)"),
         (coco(annotations=[{"image_id": 0, "caption": "x"}]), r"a\.json, image 2: the image 'b\.png' has no caption"),
         (coco(annotations=[{"image_id": 5, "caption": "x"}]), r"a\.json, annotation 1: there is no image with id 5"),
         (coco(annotations=[{"image_id": 0}]), r"annotation 1: expected image_id, caption, got"),
@@ -81,7 +82,7 @@ BAD = {
         (coco(images=[{"id": 0, "file_name": "a.png"}] * 2 + [{"id": 0, "file_name": "b.png"}]), "the id 0 is already"),
         (coco()[:-5], "not valid JSON"),
     ],
-    "a.xml": [("x", r"expected captions in a file of \.tsv, .* or \.json \(COCO\), got 'a\.xml'")],
+    "a.xml": [("x", r"expected captions in a file of \.tsv, .* \.json \(COCO, or an array of objects\), got 'a\.xml'")],
 }
 
 

@@ -122,3 +122,8 @@ def test_last_part_of_a_single_sound_file_overlaps_no_training_segment():
     with pytest.raises(UserError, match="the label 'x' occurs only in the part"):
         sounds("a" * 3).hold_out(0.3, seed=1)
     assert EventsConfig().val_share == 0.1
+
+
+def test_too_few_distinct_items_are_named_as_such():
+    with pytest.raises(UserError, match=r"a.tsv: 1 distinct among 5 pairs are too few"):
+        hold_out(5, 0.1, seed=0, groups=["a"] * 5, **NAMES)

@@ -98,7 +98,7 @@ def test_missing_field_names_those_that_exist(package):
 
 def test_bad_rows_are_named_or_counted(package):
     package.table = Table([*ROWS, {"source": None, "target": "drei", "id": 3}])
-    with pytest.raises(UserError, match="hf:x, line 3: field 'source' must be a string, got NoneType"):
+    with pytest.raises(UserError, match="hf:x, line 3: field 'source' must be a string, got null"):
         read_pairs("hf:x")
     assert read_pairs("hf:x", on_bad="skip").skipped.counts == {"field is not a string": 1}
 

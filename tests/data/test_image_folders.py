@@ -4,10 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from PIL import Image, features
 
 from regard.data.config import ImagesConfig
 from regard.data.images.dataset import read_images, read_training_images
+from regard.data.images.files import read_image
 from regard.data.images.folders import list_image_folders
 from regard.errors import UserError
 
@@ -133,3 +134,15 @@ def test_options_that_no_data_uses_are_refused(folder, tmp_path):
         with pytest.raises(UserError, match=f"--data.{name.replace('_', '-')} is an option of .*leave it out"):
             read_training_images(config, seed=0)
     assert read_training_images(ImagesConfig(train=str(folder), test="a.csv", header="yes", val_share=0.5), seed=0)
+
+
+def test_empty_class_is_reported(folder):
+    (folder / "eel").mkdir()
+    assert list_image_folders(folder, "error").notices == (f"{folder / 'eel'}: is empty; the class is left out.",)
+
+
+@pytest.mark.skipif(not features.check("jpg_2000"), reason="Pillow without JPEG 2000")
+def test_jpeg_2000_is_read(folder):
+    Image.new("RGB", (8, 8), "red").save(folder / "cat" / "0.jp2")
+    assert "cat/0.jp2" in names(folder)
+    assert read_image(folder / "cat" / "0.jp2").image.size == (8, 8)

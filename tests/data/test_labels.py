@@ -125,3 +125,8 @@ def test_negated_synthetic_review_has_the_other_label():
     negated = [label for text, label in pairs if text.endswith("was not dull") and text.count("was") == 1]
     assert negated
     assert set(negated) == {"positive"}
+
+
+def test_single_label_is_refused_in_words_for_any_data():
+    with pytest.raises(UserError, match=r"at least two labels, got only 'a' in the training data"):
+        Labels.from_names(["a", "a"])

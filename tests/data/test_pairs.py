@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,46 @@ def test_pairs_are_read_from_every_format(tmp_path_factory, pairs):
     results = [
         read_pairs(write_file(folder, "a.tsv", lines)),
         read_pairs(write_file(folder, "a.jsonl.gz", gzip.compress(objects.encode()))),
+        read_pairs(write_file(folder, "a.json", json.dumps([json.loads(line) for line in objects.split("\n")]))),
+        read_pairs(
+            write_file(folder, "b.json", json.dumps([json.loads(line) for line in objects.split("\n")], indent=1))
+        ),
+        read_pairs(write_file(folder, "c.json.xz", lzma.compress(objects.encode()))),
         read_pairs(write_file(folder, "a.en", sides[0]), target=write_file(folder, "a.de.gz", gzip.compress(sides[1]))),
     ]
     for result in results:
         assert list(result) == pairs
         assert result.lines == list(range(1, len(pairs) + 1))
         assert not result.skipped
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('[{"source": "a", "target": "b"}, {"source": "c"}]', "record 2: no field 'target'"),
+        ('[{"source": "a", "target": "b"}, 3]', "record 2: expected a JSON object"),
+        ('[{"source": "a", "target": "b"}, {"source": ]', "record 2: not valid JSON: Expecting value"),
+        ('[{"source": "a", "target": "b"} {"source"', "record 2: not valid JSON: expected a comma"),
+        ('[{"source": "a", "target": "b"},]', "record 2: not valid JSON: Expecting value"),
+        ('[{"source": "a", "target": "b"}] x', "record 2: expected the end of the file"),
+        ('[{"source": "a", "target": "b"}', "record 2: not valid JSON: expected a comma"),
+        (b'[\n{"source": "\xe9"}]', "line 2: not UTF-8: byte 0xe9 at position 13"),
+        ("[" * 100_000, "record 1: not valid JSON"),
+        ('{"data":\n[{"source": "a", "target": "b"}]}', "record 1: not valid JSON"),
+        ('{"data": []}', "record 1: no field 'source' .* the fields are 'data'"),
+    ],
+)
+def test_bad_record_of_a_json_array_is_named(tmp_path, content, message):
+    with pytest.raises(UserError, match=rf"a.json, {message}"):
+        read_pairs(write_file(tmp_path, "a.json", content))
+
+
+def test_locations_of_records_and_an_empty_array(tmp_path):
+    path = write_file(tmp_path, "a.json", '[\n{"source": "a",\n"target": "b"}, {}, {"source": "c", "target": "d"}\n]\n')
+    pairs = read_pairs(path, on_bad="skip")
+    assert [pairs.where(i) for i in range(2)] == [f"{path}, record 1", f"{path}, record 3"]
+    with pytest.raises(UserError, match=r"b.json: contains no pair"):
+        read_pairs(write_file(tmp_path, "b.json", "[ ]"))
 
 
 def test_outer_white_space_and_carriage_returns_are_dropped(tmp_path):
@@ -368,3 +403,8 @@ def test_csv_gives_pairs(tmp_path, content):
     assert list(pairs) == [("one", "eins, zwei"), ("two\nlines", "b")]
     with pytest.raises(UserError, match=r"line \d: expected [23] columns separated by '[,;]', got 1"):
         read_pairs(write_file(tmp_path, "b.csv", content + "x\n"))
+
+
+def test_null_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"field 'target' must be a string, got null"):
+        read_pairs(write_file(tmp_path, "a.jsonl", '{"source": "a", "target": null}'))

@@ -114,3 +114,11 @@ def test_commas_of_numbers_do_not_separate(tmp_path):
     assert [row for _, row in read_rows(path)[1]] == [["a", "1,5", "2"], ["b", "2", "3,25"], ["", ",5", "1"]]
     path.write_text("1,5;2,5\n3,5;4,5\n")
     assert [row for _, row in read_rows(path)[1]] == [["1,5", "2,5"], ["3,5", "4,5"]]
+
+
+@pytest.mark.parametrize("sign", [",", ";", "\t"])
+def test_first_line_of_excel_states_the_separator(tmp_path, sign):
+    content = f"sep={sign}\r\nfile{sign}label\r\na{sign}b\r\n".encode()
+    assert rows(tmp_path, content) == [(3, "a", "b")]
+    (tmp_path / "b.csv").write_bytes(f"sep={sign}\na{sign}b{sign}x,y;z\n".encode() if sign == "\t" else content)
+    assert read_rows(tmp_path / "b.csv")[0] == sign

@@ -21,6 +21,9 @@ FORMS = {
         """1,"['O', 'O', 'B-DAY']","[""we"", ""met,"", ""'x'""]"\n"""
         """2,"[""O""]","['5']"\n"""
     ),
+    "array.json": (
+        '[{"tokens": ["we", "met,", "\'x\'"], "tags": ["O", "O", "B-DAY"]}, {"tokens": ["5"], "tags": ["O"]}]'
+    ),
     "lines.jsonl": (
         '{"tokens": ["we", "met,", "\'x\'"], "tags": ["O", "O", "B-DAY"]}\n{"tokens": ["5"], "tags": ["O"]}\n'
     ),
@@ -36,6 +39,34 @@ def read(tmp_path, content, name="a.csv", **settings):
 @pytest.mark.parametrize("name", FORMS)
 def test_same_sentences_are_read_from_every_form(tmp_path, name):
     assert read(tmp_path, FORMS[name], name)[0] == SENTENCES
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", '{"tokens": ["we", "met"], "ner_tags": [0, 12]}\n'),
+        ("a.json", '[{"tokens": ["we", "met"], "ner_tags": [0, 12]}]'),
+        ("a.csv", "tokens,ner_tags\n\"['we', 'met']\",\"[0, 12]\"\n"),
+        ("a.csv", "tokens,ner_tags\n\"['we', 'met']\",[ 0 12]\n"),
+    ],
+)
+def test_integers_are_names_of_tags_with_a_notice(tmp_path, name, content):
+    with pytest.warns(UserWarning, match=r"the tags are numbers, .* \(0, 12\); to name them"):
+        assert read(tmp_path, content, name, tag_column="ner_tags")[0] == ((("we", "met"), ("0", "12")),)
+
+
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        ('"ner_tags": [0, 1]', "no field 'tags'; .* 'tokens', 'ner_tags'; --data.tag-column ner_tags selects another"),
+        ('"tags": [0, -1]', "a list of strings or integers"),
+        ('"tags": [0, true]', "a list of strings or integers"),
+        ('"tags": [0]', "got 2 tokens and 1 tags"),
+    ],
+)
+def test_other_tags_are_refused(tmp_path, tags, message):
+    with pytest.raises(UserError, match=rf"a.jsonl, line 1: .*{message}"):
+        read(tmp_path, f'{{"tokens": ["we", "met"], {tags}}}\n', "a.jsonl")
 
 
 def test_columns_and_header_by_settings(tmp_path):

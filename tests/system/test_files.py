@@ -11,6 +11,7 @@ from regard.system.compression import plain_name
 from regard.system.files import (
     BlockReader,
     DifferentValues,
+    check_readable,
     parse_data,
     read_bytes,
     read_json,
@@ -208,3 +209,9 @@ def test_zeros_after_a_compressed_stream_are_padding(tmp_path):
     (tmp_path / "a.gz").write_bytes(one + bytes(700) + two + bytes(70_000))
     assert read_unpacked(tmp_path / "a.gz") == b"one\ntwo\n"
     assert b"".join(BlockReader(tmp_path / "a.gz").blocks()) == b"one\ntwo\n"
+
+
+def test_dangling_link_is_named(tmp_path):
+    (tmp_path / "dead.png").symlink_to("gone.png")
+    with pytest.raises(UserError, match=r"dead.png: is a link to a file that does not exist: gone.png"):
+        check_readable(tmp_path / "dead.png")

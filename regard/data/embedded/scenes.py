@@ -227,7 +227,7 @@ def split_cells(canvases: NDArray[np.uint8], rows: int, columns: int) -> NDArray
 
 def is_caption_file(path: str | Path | None) -> bool:
     """Return True if a path is a list of image files with texts, not images with classes."""
-    return path is not None and plain_name(path).endswith((".tsv", ".tab", ".csv", ".jsonl", ".ndjson"))
+    return path is not None and plain_name(path).endswith((".tsv", ".tab", ".csv", ".jsonl", ".ndjson", ".json"))
 
 
 def load_training_canvases(config: ScenesConfig, *, seed: int) -> tuple[CanvasDataset, CanvasDataset, Labels | None]:

@@ -33,7 +33,7 @@ from regard.data.images.annotations import (
 from regard.data.images.coco import read_coco
 from regard.data.images.files import ImageFiles, UprightImage, find_images, open_first
 from regard.data.text.label_normalizer import LabelNormalizer
-from regard.data.text.lines import read_lines
+from regard.data.text.lines import is_array, locate, read_lines, read_objects
 from regard.data.text.rows import read_table
 from regard.errors import UserError
 from regard.system.compression import plain_name
@@ -55,9 +55,11 @@ def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig)
     path = Path(path)
     suffix = plain_name(path).rsplit(".", 1)[-1]
     read_rows = partial(_read_table, header=config.header)
-    readers = {"json": read_coco, "csv": read_rows, "tsv": read_rows, "jsonl": _read_jsonl}
+    readers = {"json": _read_json, "csv": read_rows, "tsv": read_rows, "jsonl": _read_objects, "ndjson": _read_objects}
     if suffix not in readers:
-        raise UserError(f"{path}: expected boxes in a file of .json (COCO), .csv, .tsv or .jsonl, got .{suffix}.")
+        raise UserError(
+            f"{path}: expected boxes in a file of .json (COCO or an array), .csv, .tsv or .jsonl, got .{suffix}."
+        )
     bad_rows = BadRows(config.on_bad, "images and boxes")
     normalizer = LabelNormalizer()
     annotations = [
@@ -147,7 +149,7 @@ def _read_table(path: Path, bad_rows: BadRows, header: Header) -> list[Annotated
     first_line: dict[str, str] = {}
     records = read_table(path, _COLUMNS, numeric=_NUMBERS, header=header)
     for number, row in records.rows:
-        where = f"{path}, line {number}"
+        where = locate(path, number)
         with bad_rows.catch(where):
             file, *box, label = records.parse(row)
             if not file:
@@ -159,12 +161,14 @@ def _read_table(path: Path, bad_rows: BadRows, header: Header) -> list[Annotated
     return [annotate_image(file, boxes, first_line[file]) for file, boxes in boxes_of.items()]
 
 
-def _read_jsonl(path: Path, bad_rows: BadRows) -> list[AnnotatedImage]:
+def _read_json(path: Path, bad_rows: BadRows) -> list[AnnotatedImage]:
+    return (_read_objects if is_array(path, read_lines(path)) else read_coco)(path, bad_rows)
+
+
+def _read_objects(path: Path, bad_rows: BadRows) -> list[AnnotatedImage]:
     images: dict[str, AnnotatedImage] = {}
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
+    for number, line in read_objects(path):
+        where = locate(path, number)
         with bad_rows.catch():
             try:
                 content = decode_json(line.decode("utf-8"))
@@ -176,8 +180,8 @@ def _read_jsonl(path: Path, bad_rows: BadRows) -> list[AnnotatedImage]:
                 raise UserError(f"{where}: expected {expected} ({problem}).") from error
             parse_file_name(file, where)
             if file in images:
-                earlier = images[file].where.rsplit(" ", 1)[-1]
-                raise UserError(f"{where}: the image {file[:200]!r} is already in line {earlier}.")
+                earlier = images[file].where.removeprefix(f"{path}, ")
+                raise UserError(f"{where}: the image {file[:200]!r} is already in {earlier}.")
             images[file] = annotate_image(
                 file, [(parse_box(box, where), parse_label(label, where)) for box, label in rows], where
             )

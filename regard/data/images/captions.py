@@ -29,6 +29,7 @@ from regard.data.images.annotations import Caption, CaptionedFile, parse_caption
 from regard.data.images.box_batches import resize_and_pad
 from regard.data.images.coco import read_coco_captions
 from regard.data.images.files import ImageFiles, find_images, open_first
+from regard.data.text.lines import is_array, read_lines
 from regard.data.text.pairs import read_pairs
 from regard.data.tokenizer import BOS, EOS
 from regard.errors import UserError
@@ -37,7 +38,7 @@ from regard.system.compression import plain_name
 _CACHE_BYTES = 2 << 30
 _CHOICE = 11
 """Stream of the random numbers that choose a caption."""
-_ENDINGS = (".tsv", ".tab", ".csv", ".jsonl", ".ndjson")
+_ENDINGS = (".tsv", ".tab", ".csv", ".jsonl", ".ndjson", ".json")
 
 
 @runtime_checkable
@@ -183,13 +184,15 @@ def read_captions(path: str | Path, images: str | Path | None, config: CaptionsC
     """
     path = Path(path)
     bad_rows = BadRows(config.on_bad, "images and captions")
-    if plain_name(path).endswith(".json"):
+    if plain_name(path).endswith(".json") and not is_array(path, read_lines(path)):
         files = read_coco_captions(path, bad_rows)
     elif plain_name(path).endswith(_ENDINGS):
         files = _read_list(path, config, bad_rows)
     else:
         endings = ", ".join(_ENDINGS)
-        raise UserError(f"{path}: expected captions in a file of {endings} or .json (COCO), got {path.name!r}.")
+        raise UserError(
+            f"{path}: expected captions in a file of {endings} (COCO, or an array of objects), got {path.name!r}."
+        )
     sources, items, own = find_images(path, images), [], []
     for item in files:
         with bad_rows.catch():

@@ -27,6 +27,7 @@ from regard.data.images.folders import list_image_folders
 from regard.data.images.idx import MAGIC_IMAGES, MAGIC_LABELS, read_idx
 from regard.data.images.lists import FORMATS, read_image_list
 from regard.data.text.label_normalizer import LabelNormalizer
+from regard.data.text.lines import locate
 from regard.errors import UserError
 from regard.system.compression import plain_name
 from regard.system.files import check_file, file_limit, is_limit_set
@@ -197,7 +198,7 @@ def _from_folder(path: Path, config: ImagesConfig, shape: tuple[int, int, int] |
 def _from_list(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> ImageDataset:
     """Read a list of files and labels: two columns, or JSON objects with `file` and `label`."""
     listed, skipped = read_image_list(path, config)
-    rows = [(resolve_path(path.parent, name), label, f"{path}, line {line} ({name})") for line, name, label in listed]
+    rows = [(resolve_path(path.parent, name), label, f"{locate(path, line)} ({name})") for line, name, label in listed]
     images = _read_all(path, rows, config, shape)
     return replace(images, skipped=(*skipped, *images.skipped))
 

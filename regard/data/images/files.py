@@ -18,19 +18,37 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
+from PIL import Image, features
 
 from regard.errors import UserError
 from regard.system.files import check_file, read_bytes
 from regard.system.fingerprints import add_digest
 from regard.system.memory import available_memory, variable_limit
 
+_HAS_JPEG_2000 = features.check("jpg_2000")
 _HAS_AVIF = find_spec("PIL._avif") is not None
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", *(("AVIF",) if _HAS_AVIF else ()))
-"""Accepted formats, by Pillow's names; PPM includes PGM and PBM. AVIF if Pillow was built with it."""
+FORMATS = (
+    "PNG",
+    "JPEG",
+    "BMP",
+    "GIF",
+    "WEBP",
+    "TIFF",
+    "PPM",
+    *(("AVIF",) if _HAS_AVIF else ()),
+    *(("JPEG2000",) if _HAS_JPEG_2000 else ()),
+)
+"""Accepted formats, by Pillow's names; PPM includes PGM and PBM. AVIF and JPEG 2000 if Pillow was built with them."""
 ENDINGS = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".webp", ".tif", ".tiff"),
-    *(".pbm", ".pgm", ".ppm", ".pnm", *((".avif",) if _HAS_AVIF else ())),
+    *(
+        ".pbm",
+        ".pgm",
+        ".ppm",
+        ".pnm",
+        *((".avif",) if _HAS_AVIF else ()),
+        *((".jp2", ".j2k") if _HAS_JPEG_2000 else ()),
+    ),
 )
 """File extensions of images in a folder."""
 _MOST_PIXELS = 178_956_970

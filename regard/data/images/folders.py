@@ -59,6 +59,7 @@ def list_image_folders(path: Path, on_bad: OnBad) -> ImageFolders:
     images: list[tuple[Path, str]] = []
     others: list[Path] = []
     empty: list[str] = []
+    without_files: list[str] = []
     used: dict[_FolderId, Path] = {_id(parent): parent for parent in (path.resolve(), *path.resolve().parents)}
     used |= {_id(folder): folder for folder in reversed(classes)}
     for folder in classes:
@@ -70,6 +71,8 @@ def list_image_folders(path: Path, on_bad: OnBad) -> ImageFolders:
             if on_bad == "error":
                 raise UserError(f"{problem}. With --data.on-bad skip, the class is left out and reported.")
             empty.append(f"{problem}; the class is left out.")
+        if not files:
+            without_files.append(f"{folder}: is empty; the class is left out.")
         images += [(file, folder.name) for file in supported]
         others += rest
     if not images:
@@ -77,7 +80,7 @@ def list_image_folders(path: Path, on_bad: OnBad) -> ImageFolders:
     notices = [f"{path}: {len(others):,} files are skipped: {_count(others)}; first: {others[0]}."] if others else []
     if loose := [entry for entry in entries if entry not in classes and entry.suffix.lower() in ENDINGS]:
         notices.append(f"{path}: {len(loose):,} images outside the class folders are skipped; first: {loose[0]}.")
-    return ImageFolders(tuple(images), (*notices, *empty))
+    return ImageFolders(tuple(images), (*notices, *without_files, *empty))
 
 
 def _check_not_splits(path: Path, folders: Sequence[Path]) -> None:

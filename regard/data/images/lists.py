@@ -1,4 +1,4 @@
-"""Lists of image files with their labels: columns or JSON lines (regard.data.text.rows), plain or compressed.
+"""Lists of image files with their labels: columns or JSON objects (regard.data.text.rows), plain or compressed.
 
     photos/1.png<TAB>cat,dog                           FILE.tsv
     photos/1.png,3.25        photos/2.png,"cat,dog"    FILE.csv, quoted where a comma belongs to a column
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from regard.data.bad_rows import BadRows, Skipped
 from regard.data.config import ImagesConfig
+from regard.data.text.lines import locate
 from regard.data.text.pairs import combine_targets
 from regard.data.text.rows import Columns, read_records
 from regard.errors import UserError
@@ -22,6 +23,7 @@ FORMATS = {
     ".csv": "csv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".json": "jsonl",
 }
 """Formats of lists by the suffix of the file."""
 
@@ -42,7 +44,7 @@ def read_image_list(path: Path, config: ImagesConfig) -> tuple[list[tuple[int, s
     records = read_records(path, format, columns, **also)
     rows, bad_rows = [], BadRows(config.on_bad)
     for number, row in records.rows:
-        with bad_rows.catch(f"{path}, line {number}"):
+        with bad_rows.catch(locate(path, number)):
             file, label = combine_targets(records.parse(row))
             rows.append((number, file.strip(), label.strip()))
     if not rows:

@@ -27,6 +27,7 @@ from regard.data.bad_rows import BadRows
 from regard.data.config import Header, PointsConfig
 from regard.data.points.files import parse_cloud
 from regard.data.text.label_normalizer import LabelNormalizer
+from regard.data.text.lines import locate
 from regard.data.text.numbers import parse_numbers
 from regard.data.text.rows import read_table
 from regard.errors import UserError
@@ -167,7 +168,7 @@ def _read_table(path: Path, bad_rows: BadRows, header: Header) -> list[tuple[Ann
     normalizer = LabelNormalizer()
     records = read_table(path, _COLUMNS, numeric=_NUMBERS, header=header)
     for number, row in records.rows:
-        where = f"{path}, line {number}"
+        where = locate(path, number)
         with bad_rows.catch(where):
             file, *cells, label = records.parse(row)
             if not file:

@@ -26,6 +26,7 @@ from regard.data.sound.files import SoundNotes, append_sound
 from regard.data.sound.recordings import Recordings, mix_scene
 from regard.data.text.label_normalizer import LabelNormalizer
 from regard.data.text.labels import Labels
+from regard.data.text.lines import locate
 from regard.data.text.numbers import parse_number
 from regard.data.text.rows import read_table
 from regard.errors import UserError
@@ -285,7 +286,7 @@ def _read_table(
     normalizer = LabelNormalizer()
     records = read_table(path, _COLUMNS, numeric=_TIMES, header=config.header)
     for number, row in records.rows:
-        where = f"{path}, line {number}"
+        where = locate(path, number)
         with bad_rows.catch(where):
             file, filename, onset, duration, offset, label, event_label = records.parse(row)
             file, label = file or filename, label or event_label

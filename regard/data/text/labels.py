@@ -49,10 +49,10 @@ class Labels:
         )
         before = f"{origin}: " if origin else ""
         if not names:
-            raise UserError(f"{before}there must be at least one label, got none in the training texts.")
+            raise UserError(f"{before}there must be at least one label, got none in the training data.")
         if len(names) < least:
             shown = repr(names[0][:_EXCERPT])
-            raise UserError(f"{before}there must be at least two labels, got only {shown} in the training texts.")
+            raise UserError(f"{before}there must be at least two labels, got only {shown} in the training data.")
         return cls(tuple(names))
 
     def __len__(self) -> int:

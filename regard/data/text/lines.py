@@ -1,10 +1,13 @@
-"""Raw lines of a file, plain or compressed, and descriptions of lines that cannot be decoded."""
+"""Raw lines or JSON objects of a file, plain or compressed, and descriptions of lines that cannot be decoded."""
 
+import json
+import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
 from regard.errors import UserError
+from regard.system.compression import plain_name
 from regard.system.files import read_unpacked
 from regard.system.memory import available_memory
 
@@ -15,6 +18,10 @@ _LARGE = 1 << 24
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _SAMPLE = 1000
+_BETWEEN = re.compile(r"[ \t\r\n]*(,?)[ \t\r\n]*")
+"""White space and comma between two elements of an array."""
+OBJECTS = (".jsonl", ".ndjson", ".json")
+"""Suffixes of files of JSON objects: one a line, or (.json) in an array."""
 
 
 def read_lines(path: Path) -> list[bytes]:
@@ -63,6 +70,65 @@ def check_text(pieces: Iterable[bytes], path: str | Path) -> Iterator[bytes]:
 def read_filled_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Read the lines that are not blank, with their numbers from 1. Raises UserError at once, as `read_lines`."""
     return _consume(read_lines(path))
+
+
+def read_objects(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Read the text of each JSON object of a file, with its number from 1: that of its line, or of a record in a .json.
+
+    A .json file has an array of objects, as pandas and `datasets` write them, or an object a line; others have lines.
+
+    Raises:  UserError at once as `read_lines`, or naming the record at which an array is not valid JSON.
+    """
+    lines = read_lines(path)
+    if not is_array(path, lines):
+        if plain_name(path).endswith(".json"):
+            lines = [line for line in lines if line.strip()]
+        return _consume(lines)
+    content = b"\n".join(lines)
+    lines.clear()
+    try:
+        return _consume(_split_array(content.decode("utf-8"), path))
+    except UnicodeDecodeError as error:
+        number, begin = content.count(b"\n", 0, error.start) + 1, content.rfind(b"\n", 0, error.start) + 1
+        own = UnicodeDecodeError(
+            "utf-8", content[begin : error.end], error.start - begin, error.end - begin, error.reason
+        )
+        raise UserError(f"{path}, line {number}: {describe_decode_error(own)}.") from None
+
+
+def is_array(path: Path, lines: Iterable[bytes]) -> bool:
+    """Return True if the lines of a .json file begin an array."""
+    first = next((line.lstrip() for line in lines if line.strip()), b"")
+    return plain_name(path).endswith(".json") and first.startswith(b"[")
+
+
+def locate(path: str | Path, number: int) -> str:
+    """Return the location of a line of a file, or of a record of a .json file, for messages."""
+    return f"{path}, {'record' if plain_name(path).endswith('.json') else 'line'} {number}"
+
+
+def _split_array(text: str, path: Path) -> list[bytes]:
+    """Return the text of each element of a JSON array."""
+    decoder, elements = json.JSONDecoder(), list[bytes]()
+    position = len(text) - len(text.lstrip()) + 1
+    expects_element = False
+    while True:
+        between = _BETWEEN.match(text, position)
+        assert between is not None  # it matches an empty text
+        where = locate(path, len(elements) + 1)
+        begin = between.end()
+        if text[begin : begin + 1] == "]" and not between[1]:
+            if text[begin + 1 :].strip():
+                raise UserError(f"{where}: expected the end of the file after the array.")
+            return elements
+        if bool(between[1]) != expects_element:
+            raise UserError(f"{where}: not valid JSON: expected a comma between two records.")
+        try:
+            position = decoder.raw_decode(text, begin)[1]
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{where}: not valid JSON: {error}.") from None
+        elements.append(text[begin:position].encode("utf-8", "surrogatepass"))
+        expects_element = True
 
 
 def _consume(lines: list[bytes]) -> Iterator[tuple[int, bytes]]:

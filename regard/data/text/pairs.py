@@ -1,6 +1,6 @@
 """Pairs (source text, target text) from the user's files.
 
-Formats: TSV, CSV, two parallel text files, JSON lines (regard.data.text.rows) and Hugging Face data sets
+Formats: TSV, CSV, two parallel text files, JSON objects (regard.data.text.rows) and Hugging Face data sets
 (regard.data.text.huggingface). Lines end at a line feed only: other line separators of Unicode may occur inside a text.
 White space around a text is removed. Every message names the file and the line, numbered from 1.
 """
@@ -15,7 +15,7 @@ from regard.data.bad_rows import BadRow, BadRows, Skipped
 from regard.data.config import Header, OnBad, PairFormat, PairsConfig
 from regard.data.held_out import hold_out
 from regard.data.text.huggingface import PREFIX, read_hugging_face_records
-from regard.data.text.lines import read_lines
+from regard.data.text.lines import locate, read_lines
 from regard.data.text.rows import Columns, Records, decode_line, excerpt, read_records, read_text_records
 from regard.data.tokenizer import MOST_CHARACTERS, check_growth
 from regard.errors import UserError
@@ -28,6 +28,7 @@ _ENDINGS: dict[str, PairFormat] = {
     ".csv": "csv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".json": "jsonl",
 }
 
 
@@ -68,7 +69,7 @@ class Pairs:
 
     def where(self, index: int) -> str:
         """Return the location of a pair, for messages: "train.tsv, line 17"."""
-        return f"{self.origin}, line {self.lines[index]}"
+        return locate(self.origin, self.lines[index])
 
 
 def read_split(config: PairsConfig, split: Literal["train", "val", "test"]) -> Pairs:
@@ -229,7 +230,7 @@ def _collect(records: Records, origin: str, on_bad: OnBad, *, may_be_empty: bool
             cells = records.parse(row)
             source, target = _clean(*combine_targets(cells), may_be_empty=may_be_empty)
         except BadRow as bad:
-            bad_rows.add(f"{origin}, line {number}: {bad.detail}", bad.reason)
+            bad_rows.add(f"{locate(origin, number)}: {bad.detail}", bad.reason)
             continue
         sources.append(source)
         targets.append(target)

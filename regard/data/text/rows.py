@@ -1,4 +1,4 @@
-"""Rows of files: TSV, CSV and JSON lines, with columns by name or number; plain or compressed.
+"""Rows of files: TSV, CSV and JSON objects, with columns by name or number; plain or compressed.
 
 Each reader returns numbered rows and a parser of a row, which returns the cells of the columns or raises BadRow, so
 that the caller's policy decides whether to stop (regard.data.bad_rows). Problems of the whole file raise UserError at
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from regard.data.bad_rows import BadRow
 from regard.data.config import Header
-from regard.data.text.lines import describe_decode_error, read_filled_lines, read_lines
+from regard.data.text.lines import OBJECTS, describe_decode_error, read_filled_lines, read_lines, read_objects
 from regard.data.text.numbers import parse_number
 from regard.data.text.tables import DECIMAL_COMMA, read_rows
 from regard.errors import UserError, did_you_mean
@@ -163,7 +163,7 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
 
 
 def read_jsonl_records(path: Path, fields: Sequence[str], *, also: tuple[type, ...] = ()) -> Records:
-    """Read one JSON object a line. Dots in the name of a field refer to nested objects: translation.en.
+    """Read JSON objects, a line each or in an array. Dots in a field's name refer to nested objects: translation.en.
 
     also: types of the fields after the first that are allowed besides str, see `get_field`.
     """
@@ -172,7 +172,7 @@ def read_jsonl_records(path: Path, fields: Sequence[str], *, also: tuple[type, .
         row = parse_json_object(decode_line(line))
         return get_field(row, fields[0]), *(get_field(row, name, also=also) for name in fields[1:])
 
-    return Records(read_filled_lines(path), parse)
+    return Records(read_objects(path), parse)
 
 
 def read_table(path: Path, columns: Sequence[str], *, numeric: Sequence[str] = (), header: Header = "auto") -> Records:
@@ -188,7 +188,7 @@ def read_table(path: Path, columns: Sequence[str], *, numeric: Sequence[str] = (
     """
     names = [name for column in columns for name in column.split("|")]
     suffix = Path(plain_name(path)).suffix
-    if suffix in (".jsonl", ".ndjson"):
+    if suffix in OBJECTS:
 
         def parse_object(line: bytes) -> tuple[str, ...]:
             row = parse_json_object(decode_line(line))
@@ -196,7 +196,7 @@ def read_table(path: Path, columns: Sequence[str], *, numeric: Sequence[str] = (
             cells = {name: get_field(row, name, also=(int, float)) for name in {names[0], *present}}
             return tuple(cells.get(name, "").strip() for name in names)
 
-        return Records(read_filled_lines(path), parse_object)
+        return Records(read_objects(path), parse_object)
     separator, rest, split = _read_cells(path, "tsv" if suffix in (".tsv", ".tab") else "csv")
     if header == "no":
         found = [column.partition("|")[0] for column in columns]
@@ -247,9 +247,8 @@ def get_field(row: dict[str, Any], name: str, *, also: tuple[type, ...] = ()) ->
         shown = "deeply nested"
     if not isinstance(value, str):
         expected = " or ".join(["a string", *(_TYPE_NAMES[kind] for kind in also)])
-        raise BadRow(
-            "field is not a string", f"field {name!r} must be {expected}, got {type(value).__name__} ({shown})"
-        )
+        found = "null" if value is None else f"{type(value).__name__} ({shown})"
+        raise BadRow("field is not a string", f"field {name!r} must be {expected}, got {found}")
     return _check_encodable(value, name)
 
 

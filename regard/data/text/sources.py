@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from regard.data.bad_rows import BadRow
 from regard.data.config import Header
+from regard.data.text.lines import locate
 from regard.data.text.rows import Columns, read_records
 from regard.system.compression import plain_name
 
-_FORMATS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_FORMATS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 
 
 class Source(NamedTuple):
@@ -36,6 +37,6 @@ def read_sources(
         try:
             (text,) = records.parse(row)
         except BadRow as bad:
-            yield Source(number, "", f"{path}, line {number}: {bad.detail}")
+            yield Source(number, "", f"{locate(path, number)}: {bad.detail}")
         else:
             yield Source(number, text)

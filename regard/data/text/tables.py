@@ -12,6 +12,8 @@ from regard.errors import UserError
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
 """Number with a decimal comma."""
+_STATED = re.compile(rb"sep=([,;\t])\r?", re.IGNORECASE)
+"""First line of a CSV for Excel, which states the separator."""
 _TRIED = 100
 """Number of rows that are tried to choose the separator if the first row contains several."""
 
@@ -19,13 +21,17 @@ _TRIED = 100
 def read_rows(path: Path) -> tuple[str, Iterator[tuple[int, list[str]]]]:
     """Return the separator, and for each row the number of its first line and its cells. Empty rows are skipped.
 
-    The separator is the one in the first row. If there are several, it is the one for which most of the first rows, up
-    to 100, have as many cells as the first; not the comma, if all commas are those of numbers.
+    The separator is the one that a first line `sep=;` states (Excel), or the one in the first row. If that has several,
+    it is the one for which most of the first rows, up to 100, have as many cells as the first; not the comma, if all
+    commas are those of numbers.
 
     Raises:  UserError naming the file and the line if it is not UTF-8 or not CSV, or if the separator is ambiguous.
     """
     lines = read_lines(path)
-    separator = _separator(path, lines)
+    stated = _STATED.fullmatch(lines[0])
+    if stated:
+        lines[0] = b""  # keeps the numbers of the lines
+    separator = stated[1].decode() if stated else _separator(path, lines)
     return separator, ((number, row) for number, row in _rows(path, lines, separator) if any(map(str.strip, row)))
 
 

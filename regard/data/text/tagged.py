@@ -18,6 +18,7 @@ Source: columns tjong2003, section 2.2.
 """
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +35,7 @@ from regard.data.batches import Ragged
 from regard.data.config import TaggedConfig
 from regard.data.text.label_normalizer import LabelNormalizer
 from regard.data.text.labels import LabeledBatches
-from regard.data.text.lines import read_lines
+from regard.data.text.lines import OBJECTS, locate, read_lines, read_objects
 from regard.data.text.rows import decode_line, parse_json_object
 from regard.data.text.tables import read_rows
 from regard.data.tokenizer import UNK, Tokenizer
@@ -46,6 +47,8 @@ _DOCUMENT = "-DOCSTART-"
 _CONLLU = 10
 """Number of columns of CoNLL-U."""
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_INTEGERS = re.compile(r"\[\s*(\d+(?:[\s,]+\d+)*)\s*\]")
+"""List of integers, as Python or NumPy writes it."""
 _NAMES = (
     ("tokens", "token", "words", "word", "form", "text", "sentence"),
     ("tags", "tag", "labels", "label", "ner_tags", "ner_tag", "ner", "word_labels", "upos", "pos"),
@@ -92,7 +95,7 @@ class TaggedSentences:
 
     def where(self, index: int) -> str:
         """Return the location of a sentence, for messages."""
-        return f"{self.origin}, line {self.lines[index]}"
+        return locate(self.origin, self.lines[index])
 
     def take(self, index: Sequence[int], skipped: Sequence[str]) -> "TaggedSentences":
         """Return the data set of the given indices; `skipped` has the reasons for skipping others."""
@@ -115,7 +118,7 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
     for number, parse in _read_sentences(path, config):
         words: tuple[str, ...] = ()
         word_tags: tuple[str, ...] = ()
-        with bad_rows.catch(f"{path}, line {number}"):
+        with bad_rows.catch(locate(path, number)):
             words, word_tags = parse()
         if words:
             tokens.append(words)
@@ -124,6 +127,13 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
     if not tokens:
         raise UserError(f"{path}: contains no sentence{'; ' + bad_rows.skipped[0] if bad_rows.skipped else ''}.")
     normalizer.warn_merged(str(path))
+    if all(tag.isdecimal() for row in tags for tag in row):
+        shown = ", ".join(sorted({tag for row in tags for tag in row}, key=int)[:5])
+        warnings.warn(
+            f"{path}: the tags are numbers, and stay numbers in answers and scores ({shown}); to name them, write the "
+            "names to the file in their place, such as B-PER.",
+            stacklevel=2,
+        )
     return TaggedSentences(tuple(tokens), tuple(tags), tuple(lines), str(path), bad_rows.skipped)
 
 
@@ -140,9 +150,8 @@ def read_words(path: Path, config: TaggedConfig) -> Iterator[Words]:
     """Yield the words of the sentences of a file, with or without tags."""
     if _is_json(path, config):
         field = str(config.token_column or "tokens")
-        for number, line in enumerate(read_lines(path), start=1):
-            if line.strip():
-                yield _read_sentence(path, number, partial(_parse_words, line, field))
+        for number, line in read_objects(path):
+            yield _read_sentence(path, number, partial(_parse_words, line, field))
         return
     groups = _read_groups(path, config)
     if any(len(row.cells) > 1 or row.problem for group in groups for row in group):
@@ -157,7 +166,7 @@ def _read_sentence(path: Path, number: int, parse: Callable[[], tuple[str, ...]]
     try:
         return Words(number, parse())
     except BadRow as bad:
-        return Words(number, (), f"{path}, line {number}: {bad.detail}.")
+        return Words(number, (), f"{locate(path, number)}: {bad.detail}.")
     except UserError as error:
         return Words(number, (), str(error))
 
@@ -195,7 +204,7 @@ def _read_sentences(path: Path, config: TaggedConfig) -> Iterator[_Sentence]:
     """Yield the number of the first line of each sentence, and the function that parses it."""
     if _is_json(path, config):
         fields = str(config.token_column or "tokens"), str(config.tag_column or "tags")
-        for number, line in enumerate(read_lines(path), start=1):
+        for number, line in read_objects(path):
             yield number, partial(_parse_object, line, fields)
         return
     groups = _read_groups(path, config)
@@ -215,7 +224,7 @@ def _read_sentences(path: Path, config: TaggedConfig) -> Iterator[_Sentence]:
 
 
 def _is_json(path: Path, config: TaggedConfig) -> bool:
-    is_named = plain_name(path).endswith((".jsonl", ".ndjson"))
+    is_named = plain_name(path).endswith(OBJECTS)
     return config.format == "jsonl" or (config.format == "auto" and is_named)
 
 
@@ -358,7 +367,9 @@ def _parse_row(rows: Sequence[_Row], table: _Table, path: Path) -> tuple[tuple[s
     ((_, cells, _),) = rows
     if len(cells) <= max(table.token, table.tag):
         raise BadRow("wrong number of columns", f"expected a sentence and its tags, got {' '.join(cells)[:60]!r}")
-    tokens, tags = (_split_cell(cells[index]) for index in (table.token, table.tag))
+    numbers = _INTEGERS.fullmatch(cells[table.tag])
+    tags = tuple(numbers[1].replace(",", " ").split()) if numbers else _split_cell(cells[table.tag])
+    tokens = _split_cell(cells[table.token])
     return _check_lengths(tokens, tags)
 
 
@@ -380,15 +391,31 @@ def _check_lengths(tokens: tuple[str, ...], tags: tuple[str, ...]) -> tuple[tupl
 
 def _parse_object(line: bytes, fields: tuple[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     text = decode_line(line)
-    if not text.strip():
-        return (), ()
     row = parse_json_object(text)
-    tokens, tags = (_string_tuple(row.get(name)) for name in fields)
+    missing = [(name, option) for name, option in zip(fields, ("token", "tag"), strict=True) if name not in row]
+    if missing:
+        name, option = missing[0]
+        known = ", ".join(map(repr, row)) or "none"
+        chosen = next((other for other in _NAMES[option == "tag"] if other in row), "FIELD")
+        raise BadRow(
+            "missing field",
+            f"no field {name!r}; the fields are {known}; --data.{option}-column {chosen} selects another",
+        )
+    tokens, tags = _string_tuple(row[fields[0]]), _string_tuple(_name_integers(row[fields[1]]))
     if tokens is None or tags is None:
         raise BadRow(
-            "no tokens and tags", f"expected {fields[0]} and {fields[1]}, two lists of strings, got {text[:60]!a}"
+            "no tokens and tags",
+            f"expected {fields[0]}, a list of strings, and {fields[1]}, a list of strings or integers, got "
+            f"{text[:60]!a}",
         )
     return _check_lengths(tokens, tags)
+
+
+def _name_integers(value: object) -> object:
+    """Return a list with integers of at least 0 as strings, as `datasets` numbers tags."""
+    if not isinstance(value, list):
+        return value
+    return [str(part) if isinstance(part, int) and not isinstance(part, bool) and part >= 0 else part for part in value]
 
 
 def _string_tuple(value: object) -> tuple[str, ...] | None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from regard.errors import UserError
 
-TABLES = (".tsv", ".tab", ".csv", ".jsonl", ".ndjson")
+TABLES = (".tsv", ".tab", ".csv", ".jsonl", ".ndjson", ".json")
 """Suffixes of files of rows."""
 
 

@@ -23,6 +23,7 @@ from regard.data.images.dataset import (
     to_image_array,
 )
 from regard.data.images.files import decode_image, prepare_image, resolve_path
+from regard.data.text.lines import locate
 from regard.data.text.sources import read_sources
 from regard.errors import UserError
 from regard.look.sample import Axis, Image
@@ -82,7 +83,7 @@ def list_images(path: Path, data: ImagesConfig) -> Iterator[Input]:
     """Yield the image files of a list, with or without labels."""
     for line, name, problem in read_sources(path, "file", column=data.file_column, header=data.header):
         file = resolve_path(path.parent, name.strip())
-        missing = "" if problem or file.is_file() else f"{path}, line {line}: {file}: no such file"
+        missing = "" if problem or file.is_file() else f"{locate(path, line)}: {file}: no such file"
         yield Input(str(file), str(file), problem=problem or missing)
 
 

@@ -28,7 +28,6 @@ from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.detection import ROWS, Detected, DetectionRecipe, query_axis
-from regard.recipes.base.inputs import TABLES
 from regard.recipes.base.pictures import patch_axis, to_color_image
 from regard.recipes.base.recipe import Examples, Prepared
 from regard.recipes.base.scoring import device_of
@@ -57,7 +56,6 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
     monitored = ("ap", "ap50")
     noun = "images"
     box = Box
-    tables = (*TABLES, ".json")
     files_of_folder = ENDINGS
     digits = 1
 

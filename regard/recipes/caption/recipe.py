@@ -45,7 +45,6 @@ from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import Output, OutputsAnswer
 from regard.recipes.base.config import PairsPrediction, defaults_of_run
-from regard.recipes.base.inputs import TABLES
 from regard.recipes.base.likelihood import explain_tokens
 from regard.recipes.base.pictures import patch_axis, to_color_image
 from regard.recipes.base.recipe import Examples, Prepared, Ranked, Recipe, describe_skipped, plan_by_count
@@ -66,7 +65,6 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     metric = Bleu.name
     monitored = (Bleu.name, "nll", "perplexity")
     decodes = True
-    tables = (*TABLES, ".json")
     files_of_folder = ENDINGS
     tokenizer: Tokenizer
 

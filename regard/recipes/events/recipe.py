@@ -81,7 +81,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     metric = "f1"
     unit = "sounds"
     monitored = ("f1",)
-    tables = (".csv", ".tsv", ".jsonl")
+    tables = (".csv", ".tsv", ".jsonl", ".json")
     files_of_folder = (
         ".wav",
         ".flac",
@@ -368,4 +368,4 @@ def _format_events(events: Sequence[SoundEvent]) -> str:
 
 
 def _is_table(path: str) -> bool:
-    return plain_name(path).endswith((".csv", ".tsv", ".jsonl"))
+    return plain_name(path).endswith((".csv", ".tsv", ".jsonl", ".json"))

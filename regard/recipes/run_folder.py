@@ -354,7 +354,7 @@ def _refuse_another(folder: Path, before: Run, now: Run) -> NoReturn:
     rows = [f"{name} is {theirs!r} there and {mine!r} here" for name, (theirs, mine) in pairs]
     more = f" (and {len(rows) - _MAX_SHOWN} more)" if len(rows) > _MAX_SHOWN else ""
     raise UserError(
-        f"{folder} holds a run of {now.recipe} whose settings cannot change: {'; '.join(rows[:_MAX_SHOWN])}{more}. "
+        f"{folder} holds a run of {now.recipe} with other settings: {'; '.join(rows[:_MAX_SHOWN])}{more}. "
         f"Choose another folder with --run; `regard train --run {folder}` continues that run with its settings"
     )
 

@@ -137,7 +137,7 @@ def test_a_run_that_started_from_other_parameters_is_another_run(
     (second / "run").rename(tmp_path / "run")
     capsys.readouterr()
     assert start_from(first, tmp_path, "good bad odd") == 2
-    assert "holds a run of reviews whose settings cannot change: --init is" in capsys.readouterr().err
+    assert "holds a run of reviews with other settings: --init is" in capsys.readouterr().err
 
 
 def test_a_recipe_that_trains_other_models_first_is_refused() -> None:

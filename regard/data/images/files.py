@@ -9,12 +9,13 @@ are refused. Transparent pixels are composited over white.
 """
 
 import io
+import os
 import tarfile
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 
 import numpy as np
@@ -148,14 +149,24 @@ def resolve_path(folder: Path, name: str) -> Path:
     return next((folder / path for path in _candidate_paths(name) if _exists(folder / path)), folder / name)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ImageFiles:
-    """Image files of a folder or a tar, by name."""
+    """Image files of a folder or a tar, by name.
+
+    A name that a folder does not have, such as a path of another computer, is that of the file with the same last part
+    in the folder, or of the only one that differs from it in upper and lower case.
+    """
 
     path: Path
     """Path of the folder or tar."""
     members: dict[str, tuple[int, int]] | None
     """Offset and size of each file of a tar; None for a folder."""
+    _names: dict[str, str] = field(default_factory=dict)
+    """Name of each file that was found, as it was given."""
+    _listings: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    """Names of the files of each folder that was searched, by their lower case."""
+    _is_reported: bool = False
+    """True after the notice that images are found by the last part of their names."""
 
     @classmethod
     def from_path(cls, path: Path) -> "ImageFiles":
@@ -181,9 +192,9 @@ class ImageFiles:
         # A base name identifies a file only if it is unique.
         return cls(path, {name: spans[0] for name, spans in by_base_name.items() if len(spans) == 1} | members)
 
-    def has(self, name: str) -> bool:
-        """Return True if there is a file of this name; see `resolve_path` about backslashes."""
-        return self._find(name) is not None
+    def has(self, name: str, *, by_last_part: bool = False) -> bool:
+        """Return True if there is a file of this name, or with its last part; see `resolve_path` about backslashes."""
+        return self._find_exactly(name) is not None or (by_last_part and self._find_last_part(name) is not None)
 
     def open(self, name: str, where: str) -> UprightImage:
         """Read the image of this name, as RGB.
@@ -192,9 +203,9 @@ class ImageFiles:
         Raises: UserError naming both.
         """
         path = self._find(name)
-        if self.members is None and not _is_inside(name):
-            raise UserError(f"{where}: the image {name[:200]!r} must be inside {self.path}.")
         if path is None:
+            if self.members is None and not _is_inside(name):
+                raise UserError(f"{where}: the image {name[:200]!r} must be inside {self.path}.")
             raise UserError(f"{where}: there is no image {name[:200]} in {self.path}.")
         if self.members is None:
             return _to_color(read_image(self.path / path, where))
@@ -206,7 +217,44 @@ class ImageFiles:
         return _to_color(decode_image(content, f"{where}: {self.path} / {path}"))
 
     def _find(self, name: str) -> str | None:
+        found = self._find_exactly(name)
+        if found is None:
+            found = self._find_last_part(name)
+            if found is not None and not self._is_reported:
+                self._is_reported = True
+                warnings.warn(
+                    f"{self.path} has no {name[:200]}: images are found by the last part of their names, here {found}",
+                    stacklevel=2,
+                )
+        if found is not None and self.members is None:
+            other = self._names.setdefault(found, name)
+            if _plain(other) != _plain(name):
+                raise UserError(
+                    f"{self.path}: the images {other[:200]} and {name[:200]} would both be the file {found}."
+                )
+        return found
+
+    def _find_exactly(self, name: str) -> str | None:
         return next((path for path in _candidate_paths(name) if self._contains(path)), None)
+
+    def _find_last_part(self, name: str) -> str | None:
+        """Return the path of the file with the last part of a name, in the folder of the name or else in this one."""
+        if self.members is not None:
+            return None
+        last = PureWindowsPath(name).name
+        parents = [Path(path).parent.as_posix() for path in _candidate_paths(name) if _is_inside(path)]
+        for parent in (*parents, "."):
+            same = self._list(parent).get(last.lower(), [])
+            if last in same or len(same) == 1:
+                return (Path(parent) / (last if last in same else same[0])).as_posix()
+        return None
+
+    def _list(self, folder: str) -> dict[str, list[str]]:
+        if folder not in self._listings:
+            names = self._listings[folder] = {}
+            for name in sorted(os.listdir(self.path / folder)) if _exists(self.path / folder) else ():
+                names.setdefault(name.lower(), []).append(name)
+        return self._listings[folder]
 
     def _contains(self, name: str) -> bool:
         if self.members is not None:
@@ -235,10 +283,12 @@ def open_first(sources: Sequence[ImageFiles], name: str, where: str) -> tuple[Im
     where:  location of the reference to the file, for messages.
     Raises: UserError naming both.
     """
-    source = next((source for source in sources if source.has(name)), sources[0])
-    if source is sources[0] and len(sources) > 1 and not source.has(name):
+    source = next((source for source in sources if source.has(name)), None)
+    source = source or next((source for source in sources if source.has(name, by_last_part=True)), None)
+    if source is None and len(sources) > 1:
         paths = " or ".join(str(source.path) for source in sources)
         raise UserError(f"{where}: there is no image {name[:200]} in {paths}.")
+    source = source or sources[0]
     return source, source.open(name, where)
 
 
@@ -302,6 +352,11 @@ def _reason(error: Exception, content: bytes) -> str:
 
 def _candidate_paths(name: str) -> tuple[str, ...]:
     return (name, name.replace("\\", "/")) if "\\" in name else (name,)
+
+
+def _plain(name: str) -> str:
+    """Return a name without what differs between systems: separators, and upper and lower case."""
+    return name.replace("\\", "/").removeprefix("./").lower()
 
 
 def _is_inside(name: str) -> bool:

@@ -9,7 +9,7 @@ is empty. A run that generates images prints the names of the files written.
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -129,14 +129,24 @@ def _count_inputs(words: Sequence[str], trained: Any) -> int | None:
 
 
 def _coco_ids(words: Sequence[str], trained: Any) -> CocoIds:
-    """Return the ids of images and categories: of the COCO file that is the only input, else numbers from 1."""
+    """Return the ids of images and categories: of the COCO file that is the only input.
+
+    For other inputs, images have numbers from 1, and categories the ids of the COCO file of training, if it exists.
+    """
     labels = trained.recipe.labels.names
     if len(words) == 1 and plain_name(words[0]).endswith(".json"):
         ids = read_coco_ids(Path(words[0]))
         if unknown := next((name for name in labels if name not in ids.categories), None):
             raise UserError(f"{words[0]}: has no category {unknown!r}, which the run detects")
         return ids
-    return CocoIds({}, {name: number for number, name in enumerate(labels, start=1)})
+    training = trained.recipe.config.data.train
+    with suppress(UserError):  # not of COCO's format, or no longer there
+        categories = read_coco_ids(Path(training)).categories if training else {}
+        if all(name in categories for name in labels):
+            return CocoIds({}, categories)
+    numbers = {name: number for number, name in enumerate(labels, start=1)}
+    print_notice(f"categories have the ids {', '.join(f'{number} {name}' for name, number in numbers.items())}")
+    return CocoIds({}, numbers)
 
 
 @contextmanager

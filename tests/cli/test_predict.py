@@ -4,11 +4,14 @@ import gzip
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from regard.cli.main import main
+from regard.cli.predict import _coco_ids
+from regard.data.images.coco_ids import CocoIds
 from regard.recipes.load import load
 
 WORDS = ["stop", "live", "pots"]
@@ -290,3 +293,21 @@ def test_tags_are_structured_with_entities(tmp_path: Path, capsys) -> None:
         assert rows[0]["tokens"] == rows[0]["source"].split() == ["we", "met", "on", "5", "March"]
         assert rows[0]["tags"] == ["O", "O", "O", "B-DAY", "I-DAY"]
     assert load(run).predict(["in Rome"]) == [["O", "B-PLACE"]]
+
+
+def test_categories_of_other_inputs_have_the_ids_of_the_training_file_or_printed_numbers(tmp_path, capsys):
+    training = tmp_path / "train.json"
+    training.write_text(json.dumps({"images": [], "categories": [{"id": 7, "name": "red"}, {"id": 1, "name": "blue"}]}))
+
+    def ids(train, *words):
+        data = SimpleNamespace(labels=SimpleNamespace(names=("blue", "red")), config=SimpleNamespace())
+        data.config.data = SimpleNamespace(train=train)
+        return _coco_ids(words, SimpleNamespace(recipe=data))
+
+    assert ids(str(training), "a.png", "b.png") == CocoIds({}, {"red": 7, "blue": 1})
+    assert capsys.readouterr().err == ""
+    table = tmp_path / "train.csv"
+    table.write_text("file,x,y,width,height,label\n")
+    for train in (str(table), str(tmp_path / "gone.json"), None):
+        assert ids(train, "a.png") == CocoIds({}, {"blue": 1, "red": 2})
+        assert "categories have the ids 1 blue, 2 red" in capsys.readouterr().err

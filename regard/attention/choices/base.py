@@ -62,10 +62,9 @@ class Soft(Choice):
         super().__init__()
         if isinstance(beta, Tensor):
             _check_tensor(beta)
-        elif beta == float("inf"):
-            raise ValueError("beta must be finite, got inf; the limit, all weight on the largest score, is Hard()")
         elif not isinstance(beta, int | float) or not 0 <= beta < float("inf"):
-            raise ValueError(f"beta must be at least 0 and finite, or a tensor, got {beta!r}")
+            limit = "; in the limit, all weight is on the largest score: Hard()" if beta == float("inf") else ""
+            raise ValueError(f"beta must be at least 0 and finite, or a tensor, got {beta!r}{limit}")
         if learn and not isinstance(beta, Tensor) and not beta:
             raise ValueError("a learned beta must start above 0, got 0")
         self._fixed_beta = None if learn else beta

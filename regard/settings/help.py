@@ -21,7 +21,9 @@ def page(usage: str, about: str, groups: Sequence[Group], *, ending: str = "") -
         rows = [(_format_option(setting), _format_description(setting)) for setting in group.settings]
         if rows:
             parts.append(_wrap(title + first, width) + "\n" + two_columns(rows))
-    parts.append("-h, --help; -q, --quiet: only warnings and errors; -v, --verbose: what is done, with times.")
+    parts.append(
+        _wrap("-h, --help; -q, --quiet: only warnings and errors; -v, --verbose: what is done, with times.", width)
+    )
     if ending:
         parts.append(_wrap(ending, width))
     return "\n\n".join(parts)

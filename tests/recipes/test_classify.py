@@ -298,7 +298,7 @@ def test_skipped_lines_are_reported_on_stderr(reviews, capsys, tmp_path):
     assert main(["evaluate", str(reviews), "--data.test", str(other), "--data.on-bad", "skip", "--json"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["examples"] == 1
-    assert "skipped 1 bad lines" in captured.err
+    assert "skipped 1 bad line:" in captured.err
 
 
 def test_contributions_sum_to_the_scores_of_the_answer(reviews: Path, pictures: Path, tmp_path: Path) -> None:

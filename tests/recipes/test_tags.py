@@ -55,7 +55,11 @@ def test_columns_and_json_lists_are_equivalent(tmp_path):
         ("a.txt", b"a O\nb\n\nc O\n", "line 2: expected a token and its tag, got 'b'"),
         ("a.txt", b"a O\n\n\xff O\n\nc O\n", "line 3: not UTF-8"),
         ("a.jsonl", b'{"tokens": ["a"], "tags": ["O"]}\n[1]\n', "line 2: expected a JSON object"),
-        ("a.jsonl", b'{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"]}\n', "line 2: expected tokens and tags"),
+        (
+            "a.jsonl",
+            b'{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"]}\n',
+            r"line 2: no field 'tags'.* --data.tag-column",
+        ),
         (
             "a.jsonl",
             b'{"tokens": ["a", "b"], "tags": ["O"]}\n{"tokens": ["a"], "tags": ["O"]}\n',

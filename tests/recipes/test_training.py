@@ -151,7 +151,7 @@ def test_data_that_moved_and_was_edited_is_refused_by_name(
     message = last_error(
         capsys, [*resume_arguments(run, data_folder, steps=3), "--data.train", str(edited), "--train.lr", "0.5"]
     )
-    assert "another run of translate: --train.lr is" in message
+    assert "a run of translate with other settings: --train.lr is" in message
     assert "data.train" not in message
     assert (run / "run.json").read_bytes() == record
 

@@ -9,6 +9,7 @@ import regard
 from regard.cli.main import main
 from regard.errors import UserError
 from regard.recipes.registry import RECIPES
+from regard.settings.tree import apply_changes
 
 CASES = {
     "images --train.batch-tokens 7": "its batches have the size --batch",
@@ -39,4 +40,9 @@ def test_it_is_not_in_the_help_and_the_defaults_pass(recipe: str, capsys: pytest
     assert main(["train", recipe, "--help"]) == 0
     options = set(re.findall(r"--[\w.-]+", capsys.readouterr().out))
     assert options.isdisjoint("--" + path.replace("_", "-") for path in entry.unused)
-    entry.check(entry.config())
+    config = entry.config()
+    if entry.needs_data:
+        with pytest.raises(UserError, match="no training data: --data.train must be"):
+            entry.check(config)
+        config = apply_changes(config, {"data": {"train": "train.tsv"}}, called=str)
+    entry.check(config)

@@ -144,7 +144,7 @@ def _coco_ids(words: Sequence[str], trained: Any) -> CocoIds:
         categories = read_coco_ids(Path(training)).categories if training else {}
         if all(name in categories for name in labels):
             return CocoIds({}, categories)
-    numbers = {name: number for number, name in enumerate(labels, start=1)}
+    numbers: dict[str, int | str] = {name: number for number, name in enumerate(labels, start=1)}
     print_notice(f"categories have the ids {', '.join(f'{number} {name}' for name, number in numbers.items())}")
     return CocoIds({}, numbers)
 

@@ -127,6 +127,9 @@ class RunFolder:
         if self.is_resumed:
             self.run = dataclasses.replace(before, config=self.run.config)
             self.report = self._find_report(notify)
+            if self.report is not None:
+                for old, new in self._moved.values():
+                    notify(f"{new} was not read: the run in {folder} is finished, with the data {old}")
             is_finished = (folder / _REPORT).exists() and (folder / "model.safetensors").exists()
             if self.report is None and is_finished and not _has_checkpoint(folder):
                 raise UserError(

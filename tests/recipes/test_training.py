@@ -190,6 +190,18 @@ def test_finished_run_in_a_read_only_folder_is_reported(
     assert "is finished: it stopped by" in capsys.readouterr().out
 
 
+def test_other_data_of_a_finished_run_is_said_not_to_be_read(
+    run: Path, data_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.tsv"
+    other.write_text("other\tdata\n", encoding="utf-8")
+    for name in ("checkpoints", "snapshots"):  # as after --train.keep-finished model
+        shutil.rmtree(run / name, ignore_errors=True)
+    assert main([*resume_arguments(run, data_folder), "--data.train", str(other)]) == 0
+    error = capsys.readouterr().err
+    assert f"{other} was not read: the run in {run} is finished, with the data {data_folder / 'train.tsv'}" in error
+
+
 def test_trained_weights_without_a_checkpoint_are_not_overwritten(
     run: Path, data_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

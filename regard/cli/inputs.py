@@ -59,8 +59,7 @@ def expand_words(words: Sequence[str], kind: str, *, may_mix: bool = False) -> l
     kind:    of the inputs of the run: text, image ...
     may_mix: there may be texts besides files.
     Raises:  UserError for several words of which one is neither a file nor a text with a space (a text that was not in
-             quotes), a word that looks like a file that does not exist, and
-             an empty text.
+             quotes), a word that looks like a file that does not exist, and an empty text.
     """
     expanded: list[str] = []
     for word in words:

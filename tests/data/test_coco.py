@@ -235,3 +235,13 @@ def test_a_folder_with_the_whole_name_is_taken_before_one_with_its_last_part(tmp
     Image.new("RGB", (5, 6)).save(tmp_path / "images" / "0.png")
     files = find_images(tmp_path / "a.json", None)
     assert [open_first(files, name, "")[1].image.width for name in ("images/0.png", "0.png")] == [5, 5]
+
+
+@pytest.mark.parametrize("is_absolute", [True, False])
+def test_a_file_outside_the_folder_is_not_replaced_by_one_of_its_name_inside(tmp_path, is_absolute):
+    for folder in ("train", "val"):
+        (tmp_path / folder).mkdir()
+        Image.new("RGB", (8, 6)).save(tmp_path / folder / "0.png")
+    name = str(tmp_path / "val" / "0.png") if is_absolute else "../val/0.png"
+    with pytest.raises(UserError, match="must be inside"):
+        ImageFiles.from_path(tmp_path / "train").open(name, "a.json")

@@ -29,27 +29,16 @@ from regard.system.memory import available_memory, variable_limit
 _HAS_JPEG_2000 = features.check("jpg_2000")
 _HAS_AVIF = find_spec("PIL._avif") is not None
 FORMATS = (
-    "PNG",
-    "JPEG",
-    "BMP",
-    "GIF",
-    "WEBP",
-    "TIFF",
-    "PPM",
+    *("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM"),
     *(("AVIF",) if _HAS_AVIF else ()),
     *(("JPEG2000",) if _HAS_JPEG_2000 else ()),
 )
 """Accepted formats, by Pillow's names; PPM includes PGM and PBM. AVIF and JPEG 2000 if Pillow was built with them."""
 ENDINGS = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".webp", ".tif", ".tiff"),
-    *(
-        ".pbm",
-        ".pgm",
-        ".ppm",
-        ".pnm",
-        *((".avif",) if _HAS_AVIF else ()),
-        *((".jp2", ".j2k") if _HAS_JPEG_2000 else ()),
-    ),
+    *(".pbm", ".pgm", ".ppm", ".pnm"),
+    *((".avif",) if _HAS_AVIF else ()),
+    *((".jp2", ".j2k") if _HAS_JPEG_2000 else ()),
 )
 """File extensions of images in a folder."""
 _MOST_PIXELS = 178_956_970
@@ -154,7 +143,8 @@ class ImageFiles:
     """Image files of a folder or a tar, by name.
 
     A name that a folder does not have, such as a path of another computer, is that of the file with the same last part
-    in the folder, or of the only one that differs from it in upper and lower case.
+    in the folder, or of the only one that differs from it in upper and lower case. A file that exists outside the
+    folder is refused: it is not replaced by one of the same name inside.
     """
 
     path: Path
@@ -239,7 +229,7 @@ class ImageFiles:
 
     def _find_last_part(self, name: str) -> str | None:
         """Return the path of the file with the last part of a name, in the folder of the name or else in this one."""
-        if self.members is not None:
+        if self.members is not None or any(_exists(self.path / path) for path in _candidate_paths(name)):
             return None
         last = PureWindowsPath(name).name
         parents = [Path(path).parent.as_posix() for path in _candidate_paths(name) if _is_inside(path)]

@@ -33,7 +33,7 @@ from regard.data.images.annotations import (
 from regard.data.images.coco import read_coco
 from regard.data.images.files import ImageFiles, UprightImage, find_images, open_first
 from regard.data.text.label_normalizer import LabelNormalizer
-from regard.data.text.lines import is_array, locate, read_lines, read_objects
+from regard.data.text.lines import has_array, locate, read_objects
 from regard.data.text.rows import read_table
 from regard.errors import UserError
 from regard.system.compression import plain_name
@@ -162,7 +162,7 @@ def _read_table(path: Path, bad_rows: BadRows, header: Header) -> list[Annotated
 
 
 def _read_json(path: Path, bad_rows: BadRows) -> list[AnnotatedImage]:
-    return (_read_objects if is_array(path, read_lines(path)) else read_coco)(path, bad_rows)
+    return (_read_objects if has_array(path) else read_coco)(path, bad_rows)
 
 
 def _read_objects(path: Path, bad_rows: BadRows) -> list[AnnotatedImage]:

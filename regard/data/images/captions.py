@@ -29,7 +29,7 @@ from regard.data.images.annotations import Caption, CaptionedFile, parse_caption
 from regard.data.images.box_batches import resize_and_pad
 from regard.data.images.coco import read_coco_captions
 from regard.data.images.files import ImageFiles, find_images, open_first
-from regard.data.text.lines import is_array, read_lines
+from regard.data.text.lines import has_array
 from regard.data.text.pairs import read_pairs
 from regard.data.tokenizer import BOS, EOS
 from regard.errors import UserError
@@ -184,7 +184,7 @@ def read_captions(path: str | Path, images: str | Path | None, config: CaptionsC
     """
     path = Path(path)
     bad_rows = BadRows(config.on_bad, "images and captions")
-    if plain_name(path).endswith(".json") and not is_array(path, read_lines(path)):
+    if plain_name(path).endswith(".json") and not has_array(path):
         files = read_coco_captions(path, bad_rows)
     elif plain_name(path).endswith(_ENDINGS):
         files = _read_list(path, config, bad_rows)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from regard.errors import UserError
 from regard.system.compression import plain_name
-from regard.system.files import read_unpacked
+from regard.system.files import BlockReader, read_unpacked
 from regard.system.memory import available_memory
 
 _BYTES_PER_LINE = 48
@@ -100,6 +100,11 @@ def is_array(path: Path, lines: Iterable[bytes]) -> bool:
     """Return True if the lines of a .json file begin an array."""
     first = next((line.lstrip() for line in lines if line.strip()), b"")
     return plain_name(path).endswith(".json") and first.startswith(b"[")
+
+
+def has_array(path: Path) -> bool:
+    """Return True if a .json file begins an array; only its first block is read."""
+    return is_array(path, (block.removeprefix(b"\xef\xbb\xbf") for block in BlockReader(path).blocks()))
 
 
 def locate(path: str | Path, number: int) -> str:

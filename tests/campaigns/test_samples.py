@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = {"captures": 8, "options": 12, "reads": 300}, {"engines": 24, "folders": 8, "kills": 4}
+PROGRAMS = {"captures": 5, "options": 8, "reads": 150}, {"engines": 16, "folders": 5, "kills": 2}
 """Number of cases of each campaign; two programs, as each takes seconds to start and campaigns share trained runs."""
 
 pytestmark = pytest.mark.timeout(600)  # the first test of a program waits for all its campaigns

@@ -8,9 +8,9 @@ from torch import Tensor
 from regard.attention.axes import align, align_to_query, broadcast_leading, check_pair, unpack_memory, widen
 from regard.attention.biases import Bias, TensorBias
 from regard.attention.choices import Choice
-from regard.attention.masks import All, Interval, Mask, split_interval
+from regard.attention.masks import All, Interval, Mask, materialize_mask, split_interval
 from regard.attention.memory import KernelCache, KeyValueCache, Memory
-from regard.attention.parts import check_part
+from regard.attention.parts import check_pairs, check_part
 from regard.attention.positions import Positions
 from regard.attention.scores import Form, Score
 
@@ -121,21 +121,22 @@ class AttentionInputs(NamedTuple):
         allowed_by_bias = None if bias is None else bias != float("-inf")
         if self.mask is None:
             return allowed_by_bias
-        allowed = self._align("mask", self.mask.materialize(self.positions))
+        allowed = self._align("mask", materialize_mask(self.mask, self.positions))
         return allowed if allowed_by_bias is None else allowed & allowed_by_bias
 
     def bias_tensor(self) -> Tensor | None:
         """Return the bias, broadcasting to the weights, with -inf for the pairs that it hides."""
         if self.bias is None:
             return None
-        return self._align("bias", self.bias.materialize(self.raw_query, self.positions))
+        tensor = self.bias.materialize(self.raw_query, self.positions)
+        return self._align("bias", check_pairs(self.bias, tensor, self.positions, is_mask=False))
 
     def split_range_and_mask(self) -> tuple[Interval | None, Tensor | None]:
         """Split the mask into a range of keys per query and a tensor for the rest; both broadcast to the weights."""
         interval, rest = split_interval(self.mask, self.positions)
         if interval is not None:
             interval = self._align("mask", interval[0]), self._align("mask", interval[1])
-        return interval, None if rest is None else self._align("mask", rest.materialize(self.positions))
+        return interval, None if rest is None else self._align("mask", materialize_mask(rest, self.positions))
 
     def diagonals(self) -> Tensor | None:
         """Return the bias as one number per diagonal, (..., diagonal); None without such a form or for a tile."""

@@ -90,8 +90,8 @@ class SlicedRead:
         inputs = self._last[2]
         if len(queries) < self.sizes[QUERY]:
             inputs = inputs.tile(queries.start, queries.stop)
-        scores, allowed = reference.masked_scores(inputs)
-        weights = inputs.choose.weights(scores, allowed).to(inputs.query.dtype) + 0.0  # -0 becomes 0
+        chosen, allowed = reference.choose_weights(inputs)
+        weights = chosen.to(inputs.query.dtype) + 0.0  # -0 becomes 0
         if allowed is not None:
             weights = weights.masked_fill(~allowed, MASKED)
         return weights if self.slices_heads else take(weights, HEAD, heads)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import regard
 from regard.attention.parts import PAGE
@@ -132,3 +133,89 @@ def test_one_length_holds_for_all_rows() -> None:
     for mask in (regard.padding, regard.prefix):
         out = regard.attend(torch.ones(2, 3, 8), (K.expand(2, -1, -1), V.expand(2, -1, -1)), mask=mask(2))
         close(out, regard.attend(torch.ones(2, 3, 8), (K.expand(2, -1, -1), V.expand(2, -1, -1)), mask=mask([2, 2])))
+
+
+class OneNumberPerQuery(regard.Score):
+    def compare(self, query: Tensor, keys: Tensor) -> Tensor:
+        return (query @ keys.mT).sum(-1)
+
+
+class NothingAtAll(regard.Score):
+    def compare(self, query: Tensor, keys: Tensor) -> Tensor:
+        return None  # type: ignore[return-value]
+
+
+class NotANumber(regard.Score):
+    def compare(self, query: Tensor, keys: Tensor) -> Tensor:
+        return (query @ keys.mT) * torch.nan
+
+
+class WithoutMask(regard.Choice):
+    def weights(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
+        return scores.softmax(-1)
+
+
+class NaNRows(regard.Choice):
+    def weights(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
+        return scores / 0.0 * 0.0
+
+
+class OneRow(regard.Choice):
+    def weights(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
+        return scores.softmax(-1)[..., :1, :]
+
+
+class Added(regard.Mask):
+    """Numbers to add to the scores, in place of True and False."""
+
+    def materialize(self, positions: regard.Positions) -> Tensor:
+        return torch.zeros(positions.num_rows, positions.num_keys)
+
+    def select(self, index: Tensor) -> regard.Mask:
+        return self
+
+
+class TooSmall(Added):
+    def materialize(self, positions: regard.Positions) -> Tensor:
+        return torch.ones(2, 2, dtype=torch.bool)
+
+
+class BooleanBias(regard.Bias):
+    def materialize(self, query: Tensor, positions: regard.Positions) -> Tensor:
+        return torch.ones(positions.num_rows, positions.num_keys, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"score": OneNumberPerQuery()}, r"OneNumberPerQuery.compare must return \(..., 3, 5\), got \(1, 3\)"),
+        ({"score": NothingAtAll()}, "NothingAtAll.compare must return a tensor, got NoneType"),
+        ({"score": NotANumber()}, r"the scores of NotANumber must be finite .*, got nan at \(0, 0, 0\)"),
+        ({"choose": NaNRows()}, r"the weights of NaNRows must be finite .*, got nan at \(0, 0, 0\)"),
+        ({"choose": OneRow()}, r"OneRow.weights must return \(..., 1, 3, 5\), got \(1, 1, 5\)"),
+        (
+            {"choose": WithoutMask(), "mask": regard.causal()},
+            r"WithoutMask.weights must be zero where `allowed` is False, .* got 0\.\d+ at \(0, 0, 3\) \(3 such",
+        ),
+        (
+            {"mask": Added()},
+            r"Added.materialize must return a boolean tensor, .*, got a tensor of torch\.float32",
+        ),
+        ({"mask": Added() & regard.causal()}, "Added.materialize must return a boolean tensor"),
+        ({"mask": ~Added()}, "Added.materialize must return a boolean tensor"),
+        ({"mask": TooSmall()}, r"TooSmall.materialize must return \(..., 3 queries or 1, 5 keys or 1\), got \(2, 2\)"),
+        (
+            {"bias": BooleanBias()},
+            r"BooleanBias.materialize must return a tensor of numbers, got .* torch\.bool",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("no_shape_checks")
+def test_result_of_an_own_part_that_does_not_fit_is_refused_by_its_name(parts, message: str) -> None:
+    for read in (regard.attend, regard.attention_weights):
+        with pytest.raises((TypeError, ValueError), match=message):
+            read(Q, (K, V), **parts)
+
+
+def test_own_choice_without_a_masked_key_is_not_refused() -> None:
+    torch.testing.assert_close(regard.attend(Q, (K, V), choose=WithoutMask()), regard.attend(Q, (K, V)))

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.axes import align_pair, check_broadcasts
-from regard.attention.parts import describe_part
+from regard.attention.parts import check_pairs, describe_part
 from regard.attention.picture import Picture, draw_bias
 from regard.attention.positions import Positions
 
@@ -162,7 +162,11 @@ class SumOfBiases(Bias):
 
     def materialize(self, query: Float[Tensor, "... query query_dim"], positions: Positions) -> Float[Tensor, "..."]:
         """Return the sum of both."""
-        return torch.add(*align_pair(self.left.materialize(query, positions), self.right.materialize(query, positions)))
+        tensors = (
+            check_pairs(side, side.materialize(query, positions), positions, is_mask=False)
+            for side in (self.left, self.right)
+        )
+        return torch.add(*align_pair(*tensors))
 
     def diagonals(
         self, positions: Positions, dtype: torch.dtype = torch.float32

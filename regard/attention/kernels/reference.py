@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from regard.attention.axes import widen
+from regard.attention.axes import is_inspectable, widen
 from regard.attention.inputs import AttentionInputs
+from regard.attention.parts import check_result, is_own
 
 
 def refusal(inputs: AttentionInputs) -> str | None:
@@ -18,7 +19,25 @@ def refusal(inputs: AttentionInputs) -> str | None:
 
 def weights(inputs: AttentionInputs) -> Float[Tensor, "... query key"]:
     """Return choose(score(query, key) + bias) over the keys that the mask allows, in the dtype of the queries."""
-    return inputs.choose.weights(*masked_scores(inputs)).to(inputs.query.dtype)
+    return choose_weights(inputs)[0].to(inputs.query.dtype)
+
+
+def choose_weights(inputs: AttentionInputs) -> tuple[Float[Tensor, "... query key"], Bool[Tensor, "..."] | None]:
+    """Return the weights in the dtype of the choice, and the boolean mask of allowed pairs.
+
+    Raises: ValueError, on a CPU, if a choice that is not of this package gives weight to a masked pair.
+    """
+    scores, allowed = masked_scores(inputs)
+    weights_ = check_result(inputs.choose, "weights", inputs.choose.weights(scores, allowed), *scores.shape)
+    if allowed is not None and is_own(inputs.choose) and is_inspectable(weights_):
+        bad = (weights_.detach() != 0) & ~allowed
+        if bool(bad.any()):
+            index = tuple(bad.nonzero()[0].tolist())
+            raise ValueError(
+                f"{type(inputs.choose).__name__}.weights must be zero where `allowed` is False, also in a row that is "
+                f"masked completely, got {weights_[index].item()} at {index} ({int(bad.sum())} such weights in total)"
+            )
+    return weights_, allowed
 
 
 def masked_scores(inputs: AttentionInputs) -> tuple[Float[Tensor, "... query key"], Bool[Tensor, "..."] | None]:
@@ -37,7 +56,7 @@ def masked_scores(inputs: AttentionInputs) -> tuple[Float[Tensor, "... query key
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Return sum_j weight_ij value_j."""
-    half, weights_ = inputs.half_dtype(), inputs.choose.weights(*masked_scores(inputs))
+    half, weights_ = inputs.half_dtype(), choose_weights(inputs)[0]
     if half is None:
         return _weighted_sum(weights_, inputs.values, inputs.group)
     with torch.autocast(inputs.query.device.type, enabled=False):
@@ -71,9 +90,10 @@ def _weighted_sum(weights_: Tensor, values: Tensor, group: int) -> Tensor:
 
 def _compare(inputs: AttentionInputs) -> Tensor:
     """Return the scores of all pairs. Query heads that share a head of the memory are folded into its queries."""
-    group = inputs.group
-    if group == 1:
-        return inputs.score.compare(inputs.query, inputs.keys)
-    if inputs.score.num_heads is not None:  # the score differs between heads
-        return inputs.score.compare(inputs.query, inputs.repeat_heads().keys)
-    return unfold(inputs.score.compare(fold(inputs.query, group), inputs.keys), group)
+    group, query, keys = inputs.group, inputs.query, inputs.keys
+    if group > 1 and inputs.score.num_heads is not None:  # the score differs between heads
+        group, keys = 1, inputs.repeat_heads().keys
+    elif group > 1:
+        query = fold(query, group)
+    scores = check_result(inputs.score, "compare", inputs.score.compare(query, keys), query.shape[-2], keys.shape[-2])
+    return scores if group == 1 else unfold(scores, group)

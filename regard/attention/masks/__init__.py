@@ -14,7 +14,7 @@
 p_i is the position of query i (by default the last query is at the last key), b its row of the batch.
 """
 
-from regard.attention.masks.base import All, Any, Dense, Interval, Mask, Not, dense, split_interval
+from regard.attention.masks.base import All, Any, Dense, Interval, Mask, Not, dense, materialize_mask, split_interval
 from regard.attention.masks.causal import Causal, causal
 from regard.attention.masks.documents import documents
 from regard.attention.masks.padding import Padded, Padding, Placed, Unpadded, padding
@@ -39,6 +39,7 @@ __all__ = [
     "causal",
     "dense",
     "documents",
+    "materialize_mask",
     "padding",
     "prefix",
     "random_blocks",

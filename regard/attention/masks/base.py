@@ -23,6 +23,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.attention.axes import Rule, align_pair, check_broadcasts, make_lookup
+from regard.attention.parts import check_pairs
 from regard.attention.picture import Picture, draw_mask
 from regard.attention.positions import Positions
 
@@ -53,7 +54,7 @@ class Mask(ABC):
 
     def rule(self, positions: Positions) -> Rule:
         """Return the mask as a function of indices, for kernels that tile by themselves; by default a table lookup."""
-        return make_lookup(self.materialize(positions))
+        return make_lookup(materialize_mask(self, positions))
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         """Return False only if no row can be fully masked, so that kernels need no check."""
@@ -61,7 +62,9 @@ class Mask(ABC):
 
     def tensor(self, num_queries: int, num_keys: int, *, device: torch.device | None = None) -> Bool[Tensor, "..."]:
         """Return the mask as a tensor, for a read whose last query is at the position of the last key."""
-        return self.materialize(Positions(num_queries, num_keys, torch.device("cpu") if device is None else device))
+        return materialize_mask(
+            self, Positions(num_queries, num_keys, torch.device("cpu") if device is None else device)
+        )
 
     def picture(
         self, num_queries: int, num_keys: int, *, title: str | None = None, device: torch.device | None = None
@@ -96,6 +99,11 @@ class Mask(ABC):
         raise TypeError("a mask has no truth value: combine masks with & and |, not with `and` and `or`")
 
 
+def materialize_mask(mask: Mask, positions: Positions) -> Bool[Tensor, "..."]:
+    """Return the tensor of a mask, after checking that it is boolean and broadcasts to the read."""
+    return check_pairs(mask, mask.materialize(positions), positions, is_mask=True)
+
+
 @final
 class Dense(Mask):
     """Mask from a boolean tensor (..., query, key)."""
@@ -127,7 +135,9 @@ class All(Mask):
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
         """Return the logical and of both tensors."""
-        return torch.logical_and(*align_pair(self.left.materialize(positions), self.right.materialize(positions)))
+        return torch.logical_and(
+            *align_pair(materialize_mask(self.left, positions), materialize_mask(self.right, positions))
+        )
 
     def interval(self, positions: Positions) -> Interval | None:
         """Return the intersection of both ranges."""
@@ -158,7 +168,9 @@ class Any(Mask):
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
         """Return the logical or of both tensors."""
-        return torch.logical_or(*align_pair(self.left.materialize(positions), self.right.materialize(positions)))
+        return torch.logical_or(
+            *align_pair(materialize_mask(self.left, positions), materialize_mask(self.right, positions))
+        )
 
     def rule(self, positions: Positions) -> Rule:
         """Return the logical or of both rules."""
@@ -186,7 +198,7 @@ class Not(Mask):
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
         """Return the negated tensor."""
-        return ~self.hidden.materialize(positions)
+        return ~materialize_mask(self.hidden, positions)
 
     def rule(self, positions: Positions) -> Rule:
         """Return the negated rule."""

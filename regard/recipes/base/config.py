@@ -1,6 +1,7 @@
 """Options that recipes share: limits on lengths, other data to evaluate on, outputs to predict. (no torch)"""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, TypeVar
 
@@ -10,6 +11,7 @@ from regard.models.config import ModelConfig
 from regard.models.cores.config import max_length_of
 from regard.settings.declare import settings
 from regard.settings.ranges import Count, Fraction, Range
+from regard.settings.tree import apply_changes
 
 Options = TypeVar("Options")
 
@@ -43,7 +45,9 @@ def defaults_of_run(kind: type[Options], config: Any) -> Options:
 def set_options(options: Options, values: dict[str, Any]) -> Options:
     """Return options with the values of these fields, which may also be fields of the dataclasses in them.
 
-    Raises: TypeError for a name that is no option.
+    The value of a dataclass may be a dictionary of those of its fields that change.
+
+    Raises: TypeError for a name that is no option; UserError for a dictionary with an unknown name or a wrong value.
     """
     given: Any = options
     inner = {
@@ -61,9 +65,16 @@ def set_options(options: Options, values: dict[str, Any]) -> Options:
     for name, value in values.items():
         if value is not None:
             changes.setdefault(names[name], {})[name] = value
-    own = changes.pop("", {})
+    own = {name: _changed(name, getattr(given, name), value) for name, value in changes.pop("", {}).items()}
     parts = {name: dataclasses.replace(getattr(given, name), **fields) for name, fields in changes.items()}
     return dataclasses.replace(given, **own, **parts)
+
+
+def _changed(name: str, before: Any, value: Any) -> Any:
+    """Return the value of an option; a dictionary changes fields of the dataclass that it had before."""
+    if not dataclasses.is_dataclass(before) or not isinstance(value, Mapping):
+        return value
+    return apply_changes(before, value, called=lambda path: f"{name}.{path}")
 
 
 @settings

@@ -145,7 +145,7 @@ class TrainedRun:
         """
         settings = defaults_of_run(self.entry.evaluation, self.config)
         own = {item.name for item in fields(settings)} & options.keys()
-        settings = replace(settings, **{name: options.pop(name) for name in own if options[name] is not None})
+        settings = set_options(settings, {name: options.pop(name) for name in own})
         if path is None and options:
             raise TypeError(f"{next(iter(options))!r} is an option of other data, which needs a path")
         other = None if path is None else set_options(settings.data, {"test": (str(path),)} | options)

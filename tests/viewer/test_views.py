@@ -157,6 +157,30 @@ def test_two_captures_are_compared(train_and_capture, open_page, tmp_path):
     check(tip_of(page), weights)
 
 
+def test_theme_and_presenting_do_not_change_a_comparison(train_and_capture, open_page, tmp_path):
+    """One side has several heads, and shows their mean; the other has one."""
+    left, right = train_and_capture("transformer")[0], train_and_capture("recurrent")[0]
+    page = open_page(left.save(tmp_path / "both.html", compare=right))
+
+    def state() -> list:
+        page.evaluate("window.regard.ready")
+        return [page.url, *(page.evaluate("i => window.regard.shown(i)", i) for i in (0, 1))]
+
+    before = state()
+    assert before[1]["head"] == -1
+    for key in "tftf":
+        page.keyboard.press(key)
+        page.wait_for_timeout(100)
+        assert state() == before
+    page.locator("nav button", has_text="Theme").click()
+    assert state() == before
+    # The side with one head has no head for the other to follow.
+    page.locator(".pane").nth(1).get_by_role("tab", name="links").click()
+    left_state, right_state = state()[1:]
+    assert (left_state["view"], right_state["view"]) == ("links", "links")
+    assert left_state["head"] == -1
+
+
 def test_the_address_has_the_state_of_the_page(train_and_capture, open_page):
     capture, path = train_and_capture("transformer")
     page = open_page(path, fragment(first(capture, "cross"), "links", 1))

@@ -478,6 +478,27 @@ def test_lines_are_thicker_when_presenting(train_and_capture, open_page):
     assert thickest(page) == pytest.approx(2 * before, rel=1e-3)
 
 
+def test_the_legend_is_saved_alike_when_presenting(train_and_capture, open_page):
+    capture, path = train_and_capture("transformer")
+    page = open_page(path, fragment(first(capture, "cross", "weight x gradient"), "alignment", -1), width=1920, height=1080)
+
+    def legend() -> dict[str, tuple[float, float]]:
+        """Return the left edge and the size of each text of the legend."""
+        root, texts = save_svg(page)
+        elements = list(root.iter(f"{SVG}text"))[texts.index("weight", 2) :]
+        left = float(elements[0].get("x"))
+        return {each.text: (float(each.get("x")) - left, float(each.get("font-size"))) for each in elements}
+
+    before = legend()
+    assert any(text.startswith("-") for text in before)
+    page.keyboard.press("f")
+    page.wait_for_function("document.documentElement.classList.contains('presenting')")
+    page.evaluate("window.regard.ready")
+    after = legend()
+    assert list(after) == list(before)
+    assert np.array(list(after.values())) == pytest.approx(np.array(list(before.values())), abs=1.5)
+
+
 def test_steps_of_a_chain_show_its_attention_and_follow_the_keys(train_and_capture, open_page):
     capture, path = train_and_capture("chain")
     weights = first(capture, "chain").head(0).float().numpy()

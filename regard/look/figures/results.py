@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
@@ -60,10 +61,17 @@ def plot_boxes(
             if (tag := _free_place(frame, size, (width, height), placed)) is None:
                 continue
             placed.append((*tag, *size))
-            font = {"fontsize": _TAG_FONT, "color": "white", "va": "bottom"}
-            background = {"facecolor": color, "edgecolor": "none", "pad": 0.8}
-            axes.text(tag[0] + point, tag[1] + size[1] - point, text, bbox=background, zorder=3, **font)
+            font = {"fontsize": _TAG_FONT, "va": "bottom", **_tag_style(color)}
+            axes.text(tag[0] + point, tag[1] + size[1] - point, text, zorder=3, **font)
         return write_picture(figure, path, overwrite=overwrite)
+
+
+def _tag_style(color: str) -> dict[str, Any]:
+    """Return the style of a text on this color: black or white, whichever has the higher contrast (WCAG 2)."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color)]
+    luminance = float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+    ink = "black" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "white"
+    return {"color": ink, "bbox": {"facecolor": color, "edgecolor": "none", "pad": 0.8}}
 
 
 def _free_place(
@@ -116,8 +124,10 @@ def plot_events(
             color = _COLORS[labels.index(label) % len(_COLORS)]
             axes.axvspan(onset, onset + duration, facecolor=color, alpha=0.25, edgecolor=color)
             high = len(bands) * (0.93 - 0.09 * (row % 3))  # staggered, because events may overlap
-            font = {"fontsize": 8, "color": color, "fontweight": "bold"}
-            axes.text(onset + 0.01 * seconds, high, f"{readable(label, spaces=' ')} {score:.2f}", **font)
+            is_late = onset > 0.85 * seconds
+            place = onset + duration - 0.005 * seconds if is_late else onset + 0.005 * seconds
+            font = {"fontsize": 8, "fontweight": "bold", "ha": "right" if is_late else "left", **_tag_style(color)}
+            axes.text(min(place, 0.995 * seconds), high, f"{readable(label, spaces=' ')} {score:.2f}", **font)
         return write_picture(figure, path, overwrite=overwrite)
 
 

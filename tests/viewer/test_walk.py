@@ -158,7 +158,12 @@ def test_presenting_enlarges_the_steps_or_scrolls_them(height, model, page_path,
     window = page.locator(".walk").bounding_box()
     for canvas in page.locator(".walk canvas").all():
         assert canvas.bounding_box()["x"] + canvas.bounding_box()["width"] <= width
-    page.locator("canvas[data-part=out]").scroll_into_view_if_needed()
+    # Arrow keys lead to the last step and back.
+    for key, part in (("ArrowDown", "out"), ("ArrowUp", "X")):
+        for _ in range(8):
+            page.keyboard.press(key)
+        box = page.locator(f"canvas[data-part={part}]").bounding_box()
+        assert window["y"] <= box["y"] < window["y"] + window["height"]
     # The pointer is on the cell that it is drawn over.
     page.locator("canvas[data-part=A]").scroll_into_view_if_needed()
     place = page.evaluate("window.regard.place(2, 1)")

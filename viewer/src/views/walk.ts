@@ -1,7 +1,7 @@
 /** A read step by step: items, queries, keys and values, scores, weights and outputs of one head, number by number. */
 
 import { scaleTo, isDark } from "../color.js";
-import { cssVariable, font, isSaving, make, prepareCanvas } from "../dom.js";
+import { cssVariable, font, isSaving, make, prepareCanvas, zoomOf } from "../dom.js";
 import { axisLabel, formatCell, formatExact, formatShort } from "../format.js";
 import { isPresenting } from "../present.js";
 import { loadWalk, reduceCells, type Matrix, type WalkNumbers } from "../walk.js";
@@ -95,6 +95,19 @@ class Walk implements OpenView {
     const { left, top, width, height } = found.canvas.getBoundingClientRect();
     const { rows, columns } = found.part.matrix;
     return { x: left + ((column + 0.5) * width) / columns, y: top + ((row + 0.5) * height) / rows };
+  }
+
+  /** Arrow keys scroll from one row of matrices to the next. */
+  handleKey(key: string): boolean {
+    const by = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[key];
+    if (!by) return false;
+    const { top } = this.box.getBoundingClientRect();
+    const starts = [...this.steps.querySelectorAll("section, figure + figure")];
+    const tops = starts.map((start) => start.getBoundingClientRect().top - top).sort((a, b) => a - b);
+    const next = by > 0 ? tops.find((at) => at > 2) : tops.reverse().find((at) => at < -2);
+    if (next !== undefined) this.box.scrollTop += next / zoomOf(this.box);
+    else if (by < 0) this.box.scrollTop = 0;
+    return true;
   }
 
   close(): void {

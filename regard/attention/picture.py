@@ -8,12 +8,13 @@ neighboring pairs: for a mask, its darkness is the fraction of allowed pairs, in
 pair is visible; for a bias, its color is the mean of the finite values. k is the least that keeps all panels together
 below 40,000 cells, and the file far below a megabyte; k is printed in the picture.
 
-A mask or bias that differs between rows or heads has a panel for each of the first 16, named by its index from 0.
-Blue and orange differ from
-the background in lightness and from one another in hue, which print and color-blind readers can distinguish.
+A mask or bias that differs between rows or heads has a panel for each of the first 16, counted from 1. The colors of
+each panel of a bias reach its own largest magnitude, which its title states. Blue and orange differ from the background
+in lightness and from one another in hue, which print and color-blind readers can distinguish.
 """
 
 import html
+import importlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,16 +34,23 @@ _MAX_PANELS = 16
 _STRIP = 2**20
 """Number of pairs that are materialized at a time, to bound the memory for large reads."""
 
+_SUFFIXES = (".svg", ".png", ".pdf")
 _INK, _PALE, _FRAME = "#1f2933", "#52606d", "#9aa5b1"
 _SHARES = ("#eef2f6", "#b5d3fb", "#6aaafb", "#2971c6", "#0b4a8f")
 _BELOW = ("#7a3800", "#a9520c", "#d26e1e", "#ee9149", "#fbb782", "#fddcc0")
 _ABOVE = ("#c4ddfd", "#85b8fb", "#468de4", "#2971c6", "#0c56a5", "#073e7a")
-_ZERO, _HATCHED = "#f7f8fa", "hatched"
+_ZERO, HATCHED = "#f7f8fa", "hatched"
 
 _FONT, _CHARACTER, _LINE = 11, 6.2, 15
 """Size of the font, width of a character and height of a line, in pixels."""
 _LABEL, _GAP, _EDGE = 20, 18, 8
 _MIN_PANEL = 120
+_MOST_TITLE = 640
+"""Largest width that a title adds to a picture; longer ones are truncated."""
+
+
+SHOWN = 8
+"""Number of queries and keys that a notebook shows of a mask or bias without sizes."""
 
 
 class Scale(NamedTuple):
@@ -94,13 +102,18 @@ class Picture:
         return "\n".join([*_document(self), ""])
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the SVG file and return its path.
+        """Write the picture to a .svg, .png or .pdf file and return its path.
 
-        Raises: ValueError for a suffix other than .svg, FileExistsError if the file exists and `overwrite` is False.
+        Raises: ValueError for another suffix, FileExistsError if the file exists and `overwrite` is False.
         """
         path = Path(path)
-        if path.suffix.lower() != ".svg":
-            raise ValueError(f"path of a picture must end in .svg, got {path}")
+        if (suffix := path.suffix.lower()) not in _SUFFIXES:
+            raise ValueError(f"path of a picture must end in {', '.join(_SUFFIXES)}, got {path}")
+        if suffix != ".svg":
+            if path.exists() and not overwrite:
+                raise FileExistsError(f"{path} exists; it is replaced only with overwrite=True")
+            plot = importlib.import_module("regard.look.figures.positions").plot_picture  # imports matplotlib
+            return plot(self, path, overwrite=overwrite)
         with path.open("w" if overwrite else "x", encoding="utf-8") as file:
             file.write(self.svg)
         return path
@@ -130,7 +143,9 @@ def draw_bias(materialize: Callable[[Positions], Tensor], positions: Positions, 
     Raises: ValueError unless there are at least one query and one key, and for NaN.
     """
     means, names, pairs = _average_cells(materialize, positions)
-    levels, scale = _signed_levels(means)
+    levels, scale, bounds = _signed_levels(means)
+    if len(set(bounds)) > 1:
+        names[: len(bounds)] = [f"{name}, up to \u00b1{bound}" for name, bound in zip(names, bounds, strict=False)]
     return _picture(title, levels, names=names, positions=positions, pairs=pairs, scale=scale)
 
 
@@ -144,24 +159,41 @@ def draw_matrix(
     rows, columns = matrix.shape
     positions = Positions(rows, columns, torch.device("cpu"))
     means, _, pairs = _average_cells(lambda tile: matrix[slice(*tile.rows)] if tile.rows else matrix, positions)
-    levels, scale = _signed_levels(means)
+    levels, scale, _ = _signed_levels(means)
     panel = Panel("", tuple(map(tuple, levels[0].tolist())), rows, columns, pairs, first, names)
     return Picture(heading=title, panels=(panel,), scale=scale)
 
 
-def _signed_levels(means: Tensor) -> tuple[Tensor, Scale]:
-    """Return the level of each mean, and the scale from the largest magnitude below zero to that above."""
+def _signed_levels(means: Tensor) -> tuple[Tensor, Scale, list[str]]:
+    """Return the level of each mean, the scale from the largest magnitude of a panel below zero to that above, and the
+    largest magnitude of each panel."""
     hidden = means == float("-inf")
     finite = means.masked_fill(hidden, 0.0)
-    bound = float(finite.abs().max())
+    largest = finite.abs().amax((-2, -1), keepdim=True)
+    bounds = [f"{bound:.3g}" for bound in largest.flatten().tolist()]
     steps = len(_ABOVE)
-    levels = (finite / (bound or 1.0) * steps).round().long() + steps
+    levels = (finite / largest.masked_fill(largest == 0, 1.0) * steps).round().long() + steps
     levels = levels.masked_fill(hidden, 2 * steps + 1)
-    ends = {0: f"{-bound:.3g}", 2 * steps: f"{bound:.3g}"} if bound else {}
-    legend = tuple((level, ends.get(level, "")) for level in range(2 * steps + 1)) if bound else ((steps, "0"),)
+    bound = bounds[0] if len(set(bounds)) == 1 else "largest"
+    ends = {0: f"-{bound}", 2 * steps: bound if bound == bounds[0] else "largest of the panel"}
+    legend = tuple((level, ends.get(level, "")) for level in range(2 * steps + 1))
+    if bound == "0":
+        legend = ((steps, "0"),)
     if bool(hidden.any()):
         legend = (*legend, (2 * steps + 1, "masked (-inf)"))
-    return levels, Scale((*_BELOW, _ZERO, *_ABOVE, _HATCHED), steps, legend)
+    return levels, Scale((*_BELOW, _ZERO, *_ABOVE, HATCHED), steps, legend), bounds
+
+
+def shown_sizes(tensor: Tensor) -> tuple[int, int]:
+    """Return the sizes (query, key) of a tensor for a picture; 8 for those of size 1, which broadcast."""
+    queries, keys = (SHOWN if size == 1 else size for size in tensor.shape[-2:])
+    return queries, keys
+
+
+def shown_sizes_of_both(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """Return the sizes of a combination of two masks or biases, of which one may have its own."""
+    queries, keys = (second if first == SHOWN else first for first, second in zip(one, other, strict=True))
+    return queries, keys
 
 
 def side_by_side(pictures: Sequence[Picture], *, heading: str = "") -> Picture:
@@ -226,7 +258,7 @@ def _names(leading: tuple[int, ...]) -> list[str]:
     """Return the name of each panel, such as "row 0, head 2", without axes of size 1."""
     axes = ["row", "head", *(f"axis {axis}" for axis in range(2, len(leading)))]
     return [
-        ", ".join(f"{axis} {i}" for axis, i, size in zip(axes, index, leading, strict=False) if size > 1)
+        ", ".join(f"{axis} {i + 1}" for axis, i, size in zip(axes, index, leading, strict=False) if size > 1)
         for index in product(*(range(size) for size in leading))
     ]
 
@@ -255,7 +287,7 @@ def _document(picture: Picture) -> Iterator[str]:
     top = _EDGE + (_LINE + 6 if picture.heading else 0)
     legend, legend_width = _legend(picture)
     bottom = top + -(-len(panels) // columns) * height
-    across = max(columns * width - _GAP, legend_width)
+    across = max(columns * width - _GAP, legend_width, 1.1 * _title_width(picture.heading))
     total = f"{2 * _EDGE + across:g}", f"{bottom + _LINE + _EDGE:g}"
     down, right = panels[0].names
     words = "queries down, keys across, by position" if down == "query" else f"{down} down, {right} across"
@@ -265,7 +297,7 @@ def _document(picture: Picture) -> Iterator[str]:
         f'height="{total[1]}" viewBox="0 0 {total[0]} {total[1]}" style="max-width:100%;height:auto" '
         f'font-family="system-ui, sans-serif" font-size="{_FONT}" fill="{_INK}">'
     )
-    if _HATCHED in picture.scale.colors:
+    if HATCHED in picture.scale.colors:
         yield from (_hatch(cell) for cell in sorted({1.0, *(panel.cell for panel in panels)}))
     yield '<rect width="100%" height="100%" fill="#ffffff"/>'
     if picture.heading:
@@ -290,7 +322,7 @@ def _box(panel: Panel) -> tuple[float, float]:
     """Return width and height of a panel with its labels."""
     left, top = _margins(panel)
     width, height = len(panel.levels[0]) * panel.cell, len(panel.levels) * panel.cell
-    return max(left + width, _MIN_PANEL), top + height + (_LINE if panel.pairs > 1 else 0)
+    return max(left + width, _MIN_PANEL, _title_width(panel.title)), top + height + (_LINE if panel.pairs > 1 else 0)
 
 
 def _panel(panel: Panel, scale: Scale, max_width: float) -> Iterator[str]:
@@ -369,7 +401,7 @@ def _runs(row: Sequence[int], ground: int) -> Iterator[tuple[int, int, int]]:
 
 def _fill(scale: Scale, level: int, cell: float) -> str:
     """Return the fill of a level, where a unit is drawn as `cell` pixels."""
-    return f"url(#hatched-{cell:g})" if scale.colors[level] == _HATCHED else scale.colors[level]
+    return f"url(#hatched-{cell:g})" if scale.colors[level] == HATCHED else scale.colors[level]
 
 
 def _hatch(cell: float) -> str:
@@ -399,6 +431,10 @@ def _legend(picture: Picture) -> tuple[str, float]:
         parts.append(f'<text x="{x + 6:g}" y="11" fill="{_PALE}">{words}</text>')
         x += _CHARACTER * len(words) + 6
     return "".join(parts), x
+
+
+def _title_width(text: str) -> float:
+    return min(_MOST_TITLE, _CHARACTER * len(text) + 1)
 
 
 def _title(text: str, x: float, y: float, max_width: float, *, weight: str = "400") -> str:

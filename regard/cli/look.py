@@ -139,8 +139,11 @@ def run(argv: list[str]) -> int:
         names += [f"test {models[0].input} {number}" for number in options.test]
         inputs += [models[0].test_input(number) for number in options.test]
         if _is_picture(options.out) and models[0].recipe.plots_answers:
-            models[0].plot_answer(inputs[0], options.out, overwrite=options.force)
+            if options.sample >= len(inputs):
+                raise UserError(f"--sample must be between 0 and {len(inputs) - 1}, got {options.sample}")
+            models[0].plot_answer(inputs[options.sample], options.out, overwrite=options.force)
             print(options.out)
+            _say_which_sample(options, len(inputs))
             return DONE
     answering = {item.name: getattr(parsed.config, item.name) for item in fields(parsed.config)}
     with say_if_slow("recording the attention"):
@@ -160,6 +163,8 @@ def run(argv: list[str]) -> int:
     except ValueError as error:  # weights that cannot be drawn, such as NaN
         raise UserError(f"{folder}: {error}") from error
     print(out)
+    if _is_picture(out):
+        _say_which_sample(options, len(inputs) if inputs else len(captures[0]))
     if out.suffix.lower() == ".html" and options.open and _has_screen():
         webbrowser.open(out.resolve().as_uri())
     return DONE
@@ -247,6 +252,14 @@ def _write(captures: Sequence[Any], out: Path, options: LookOptions) -> None:
         captures[0].plot(out, overwrite=options.force, **chosen)
     else:
         captures[0].save(out, compare=captures[1] if len(captures) > 1 else None, overwrite=options.force)
+
+
+def _say_which_sample(options: LookOptions, count: int) -> None:
+    """Say which of several inputs a figure shows, and how another is drawn."""
+    if count > 1:
+        print_notice(
+            f"{options.out} shows input {options.sample} of {count:,}: --sample N draws another, from 0 to {count - 1}"
+        )
 
 
 def _inputs(words: Sequence[str], trained: Any) -> list[Input]:

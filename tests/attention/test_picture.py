@@ -7,11 +7,12 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from PIL import Image, ImageColor
 from torch import Tensor
 
 import regard
 from docs.gallery.masks import main
-from regard.attention.biases import Alibi, ShawBias, TensorBias
+from regard.attention.biases import Alibi, RelativeBias, ShawBias, TensorBias
 from regard.attention.masks import causal, dense, documents, padding, window
 from regard.attention.picture import Picture, side_by_side
 
@@ -63,9 +64,10 @@ def test_ticks_are_sparser_in_small_cells():
 
 def test_rows_and_heads_are_panels():
     picture = dense(torch.rand(2, 3, 5, 7) > 0.5).picture(5, 7, title="a mask")
-    assert [panel.title for panel in picture.panels] == [f"row {b}, head {h}" for b in range(2) for h in range(3)]
+    assert [panel.title for panel in picture.panels] == [f"row {b}, head {h}" for b in (1, 2) for h in (1, 2, 3)]
     assert picture.heading == "a mask"
-    assert [panel.title for panel in Alibi(3).picture(5, 5).panels] == ["head 0", "head 1", "head 2"]
+    heads = [panel.title for panel in TensorBias(torch.ones(1, 3, 5, 5)).picture(5, 5).panels]
+    assert heads == ["head 1", "head 2", "head 3"]
     assert [panel.title for panel in padding([3]).picture(5, 5).panels] == [""]
 
 
@@ -157,8 +159,59 @@ def test_picture_is_saved_and_overwrites_only_on_request(tmp_path):
     assert path.read_text() == picture.svg
     other.save(str(path), overwrite=True)
     assert path.read_text() == other.svg
-    with pytest.raises(ValueError, match=r"path of a picture must end in \.svg, got .*causal\.png"):
-        picture.save(tmp_path / "causal.png")
+    with pytest.raises(ValueError, match=r"path of a picture must end in \.svg, \.png, \.pdf, got .*causal\.txt"):
+        picture.save(tmp_path / "causal.txt")
+
+
+def test_a_picture_for_slides_has_the_colors_of_its_cells(tmp_path):
+    path = Alibi(4).picture(6, 9).save(tmp_path / "alibi.png")
+    with Image.open(path) as image:
+        colors = {color for _, color in image.convert("RGB").getcolors(1 << 24)}
+    picture = Alibi(4).picture(6, 9)
+    levels = {level for panel in picture.panels for row in panel.levels for level in row}
+    assert {ImageColor.getrgb(picture.scale.colors[level]) for level in levels} <= colors
+    with pytest.raises(FileExistsError, match=r"alibi\.png exists; it is replaced only with overwrite=True"):
+        picture.save(path)
+    picture.save(path, overwrite=True)
+    padding(torch.arange(20)).picture(2, 20).save(tmp_path / "many.pdf")
+    assert (tmp_path / "many.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_each_head_has_the_colors_of_its_own_magnitude():
+    """The slopes of four heads are 2^-2, 2^-4, 2^-6, 2^-8; the largest distance is 4."""
+    picture = Alibi(4).picture(5, 5)
+    expected = [f"head {head}, up to \u00b1{4 * 2.0 ** (-2 * head):.3g}" for head in (1, 2, 3, 4)]
+    assert [panel.title for panel in picture.panels] == expected
+    assert len({panel.levels for panel in picture.panels}) == 1
+    assert {*expected, "-largest", "largest of the panel"} <= set(texts(picture))
+
+
+def test_titles_of_sums_are_whole():
+    bias = RelativeBias(num_heads=1, buckets=8) + Alibi(1)
+    assert repr_line(bias) in texts(bias.picture(3, 3))
+
+
+def repr_line(bias) -> str:
+    return f"RelativeBias({bias.left.extra_repr()}) + Alibi({bias.right.extra_repr()})"
+
+
+def test_notebooks_draw_masks_and_biases_with_sizes_of_their_own():
+    allowed = torch.rand(5, 7) > 0.5
+    mask = dense(allowed)
+    for shown, expected in (
+        (mask, allowed),
+        (~mask, ~allowed),
+        (mask & mask, allowed),
+        (mask | ~mask, allowed | ~allowed),
+    ):
+        assert shown._repr_svg_() == shown.picture(5, 7).svg
+        assert torch.equal(shown.tensor(5, 7), expected)
+    assert (causal() & mask)._repr_svg_() == (causal() & mask).picture(5, 7).svg
+    assert dense(torch.ones(1, 5, dtype=torch.bool))._repr_svg_() == dense(allowed.new_ones(1, 5)).picture(8, 5).svg
+    bias = TensorBias(torch.randn(5, 7))
+    assert bias._repr_svg_() == bias.picture(5, 7).svg
+    assert (Alibi(2) + bias)._repr_svg_() == (Alibi(2) + bias).picture(5, 7).svg
+    assert ShawBias(4, 2)._repr_svg_() is None  # it needs queries
 
 
 def test_picture_has_svg_and_text_representations():
@@ -168,18 +221,18 @@ def test_picture_has_svg_and_text_representations():
 
 
 def test_titles_are_escaped_and_truncated():
-    picture = causal().picture(3, 3, title="a < b & " + "c" * 80)
+    picture = causal().picture(3, 3, title="a < b & " + "c" * 180)
     (title,) = [
         text for text in ElementTree.fromstring(picture.svg).iter(f"{SVG}text") if text.find(f"{SVG}title") is not None
     ]
-    assert title.find(f"{SVG}title").text == "a < b & " + "c" * 80
+    assert title.find(f"{SVG}title").text == "a < b & " + "c" * 180
     assert title.find(f"{SVG}title").tail.endswith("...")
     assert ElementTree.fromstring(picture.svg).get("aria-label").startswith("a < b & c")
 
 
 def test_pictures_side_by_side_need_the_same_scale():
     combined = side_by_side([causal().picture(3, 3), padding([1, 2]).picture(3, 3)])
-    assert [panel.title for panel in combined.panels] == ["causal()", "padding([1, 2]) row 0", "padding([1, 2]) row 1"]
+    assert [panel.title for panel in combined.panels] == ["causal()", "padding([1, 2]) row 1", "padding([1, 2]) row 2"]
     with pytest.raises(ValueError, match="pictures side by side must have the same scale"):
         side_by_side([causal().picture(3, 3), Alibi(1).picture(3, 3)])
 
@@ -202,7 +255,6 @@ def test_script_draws_the_image_in_the_docs(tmp_path, capsys):
 def test_notebooks_draw_masks_and_biases_of_any_size():
     assert causal()._repr_svg_() == causal().picture(8, 8).svg
     assert (causal() & ~window(2))._repr_svg_() == (causal() & ~window(2)).picture(8, 8).svg
-    assert dense(torch.ones(3, 5, dtype=torch.bool))._repr_svg_() is None  # only a read of its own size
     assert Alibi(2)._repr_svg_() == Alibi(2).picture(8, 8).svg
 
 

@@ -42,6 +42,18 @@ def test_a_saved_capture_draws_the_numbers_of_the_run(folder, capsys):
     assert not (folder / "no.svg").exists()
 
 
+def test_a_figure_of_several_inputs_says_which_it_shows(folder, tmp_path, capsys):
+    look, texts = ["look", str(folder / "run")], ["ada sees bob", "bob sees ada"]
+    for sample in (0, 1):
+        out = tmp_path / f"{sample}.svg"
+        assert main([*look, *texts, "--sample", str(sample), "--out", str(out)]) == 0
+        notice = f"{out} shows input {sample} of 2: --sample N draws another, from 0 to 1"
+        assert notice in capsys.readouterr().err
+        assert texts[sample] in out.read_text(encoding="utf-8")
+    assert main([*look, texts[0], "--out", str(tmp_path / "one.svg")]) == 0
+    assert "--sample" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

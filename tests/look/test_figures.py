@@ -304,6 +304,28 @@ def test_events_are_spans_of_the_spectrogram(figures, tmp_path):
     assert {"low 0.90", "high 0.75", "seconds", "a.wav -&gt; low"} <= set(texts_of(path))
 
 
+def test_the_attention_of_events_is_below_the_spectrogram(figures, tmp_path):
+    """Each event has a row of its weights over the places of the keys, averaged over heads."""
+    places = ((0.0, 1.0), (1.0, 2.0))
+    keys = Axis(labels=("0 to 1 s", "1 to 2 s"), kind="time", picture="sound", places=places)
+    detected = tuple(
+        DetectedEvent(label=name, score=0.9, onset=onset, duration=0.5, query=query)
+        for name, onset, query in (("high", 1, 0), ("low", 0.25, 2))
+    )
+    sound = Sound(bands=np.zeros((4, 20), np.float32), seconds=2, events=detected)
+    weights = random(2, 3, 2)
+    sample = Sample(title="t", axes={"source": keys, "queries": words("a", "b", "c")}, pictures={"sound": sound})
+    maps = (read(weights, "cross", "queries", "source"),)
+    path = capture(SampleMaps(sample=sample, maps=maps)).plot(tmp_path / "x.svg")
+    rows = figures[0].axes[1].collections
+    for row, query in zip(rows, (2, 0), strict=True):  # by onset
+        assert row.get_array().tolist() == pytest.approx(weights.double().mean(0)[query].tolist())
+        assert [(path.vertices[:, 0].min(), path.vertices[:, 0].max()) for path in row.get_paths()] == list(places)
+    assert [label.get_text() for label in figures[0].axes[1].get_yticklabels()] == ["low", "high"]
+    about = "attention of each event, its largest weight darkest: cross, layer 1, mean over 2 heads"
+    assert about in texts_of(path)
+
+
 def chunk(name: str, begin: float, level: float, *onsets: float) -> SampleMaps:
     detected = [
         DetectedEvent(label=f"{name}{onset:g}", score=0.5, onset=onset, duration=0.25, query=0) for onset in onsets

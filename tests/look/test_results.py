@@ -1,11 +1,14 @@
 """Figures of predictions: contents, and refused names and files."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 
 from regard.errors import UserError
+from regard.look.figures import results
 from regard.look.figures.results import plot_boxes, plot_events, plot_images, plot_tracks
 
 IMAGE = np.zeros((30, 40, 3), np.uint8)
@@ -62,6 +65,26 @@ def test_scores_and_frames_are_those_given(tmp_path):
     assert "dog 0.50" in text
     again = PLOTS["boxes"](tmp_path / "y.svg").read_text(encoding="utf-8")
     assert text == again
+
+
+def test_labels_of_events_are_legible_on_their_color():
+    """The contrast of text and background is at least 4.5 : 1 (WCAG 2)."""
+
+    def luminance(color: str) -> float:
+        parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color)]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    names = "abcdefgh"
+    events = [(name, 0.5, 0.2 * i, 0.2) for i, name in enumerate(names)]
+    figures = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(results, "write_picture", lambda figure, path, **_: figures.append(figure) or path)
+        plot_events(np.zeros((8, 50), np.float32), events, Path("x.png"), seconds=1.6, title="t")
+    texts = figures[0].axes[0].texts
+    assert [text.get_text() for text in texts] == [f"{name} 0.50" for name in names]
+    for text in texts:
+        light, dark = sorted((luminance(text.get_color()), luminance(text.get_bbox_patch().get_facecolor()[:3])))[::-1]
+        assert (light + 0.05) / (dark + 0.05) >= 4.5
 
 
 def test_a_sound_has_the_frequencies_of_the_page_and_says_if_nothing_is_found(tmp_path):

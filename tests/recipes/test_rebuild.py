@@ -55,6 +55,14 @@ def test_codes_and_pictures_of_files(run, tmp_path, capsys):
         assert picture.size[0] > 100
     assert main(["look", str(run), path, "--out", str(out)]) == 2
     assert "exists; it is replaced only with --force" in capsys.readouterr().err
+    Image.new("L", (8, 8)).save(tmp_path / "black.png")
+    pair = [str(tmp_path / "black.png"), path]
+    again = tmp_path / "second.png"
+    assert main(["look", str(run), *pair, "--sample", "1", "--out", str(again)]) == 0
+    assert again.read_bytes() == out.read_bytes()
+    assert "second.png shows input 1 of 2: --sample N draws another" in capsys.readouterr().err
+    assert main(["look", str(run), *pair, "--sample", "2", "--out", str(tmp_path / "no.png")]) == 2
+    assert "--sample must be between 0 and 1, got 2" in capsys.readouterr().err
     with pytest.raises(UserError, match="the recipe rebuild gives no probability of its answers"):
         load(run).look([path], gradients=True)
 

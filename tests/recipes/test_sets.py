@@ -109,7 +109,7 @@ def test_threshold_of_evaluate_and_look(boxes, capsys):
     image = str(boxes / "test" / "0.png")
     assert main(["look", folder, image, "--threshold", "0", "--out", str(boxes / "all.html"), "--force"]) == 0
     title = capsys.readouterr().out.splitlines()[0]
-    assert sum(int(number) for number in re.findall(r"(\d+) (?:red|green)", title)) == 4  # every query
+    assert sum(int(number) for number in re.findall(r"(?:red|green) (\d+)", title)) == 4  # every query
     assert run.look([image], threshold=1.0)[0].sample.title.endswith("nothing")
 
 

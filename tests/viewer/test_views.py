@@ -157,6 +157,109 @@ def test_two_captures_are_compared(train_and_capture, open_page, tmp_path):
     check(tip_of(page), weights)
 
 
+def write_weights(path: Path, weights: torch.Tensor, *, kind: str = "token") -> Path:
+    """Write the page of one read, (head, query, key)."""
+    heads, queries, keys = weights.shape
+    axes = {
+        "output": Axis(labels=tuple(f"query {i + 1}" for i in range(queries)), kind=kind),
+        "source": Axis(labels=tuple(f"key {i + 1}" for i in range(keys)), kind=kind),
+    }
+    attention_map = AttentionMap(
+        key="0",
+        name="read",
+        kind="cross",
+        layer=1,
+        queries="output",
+        keys="source",
+        heads=tuple(str(i + 1) for i in range(heads)),
+        load=lambda head: weights[head],
+    )
+    sample = SampleMaps(sample=Sample(title="title", axes=axes), maps=(attention_map,))
+    return Capture(lambda: [sample], title="run", model="model").save(path)
+
+
+@pytest.mark.parametrize("shape", [(8, 100), (100, 8)])
+def test_the_strongest_link_is_on_the_first_screen(shape, open_page, tmp_path):
+    weights = torch.full((1, *shape), 0.001)
+    query, key = (size * 5 // 8 for size in shape)
+    weights[0, query, key] = 0.9
+    page = open_page(write_weights(tmp_path / "page.html", weights), "#view=links")
+    window = page.locator(".sheet").bounding_box()
+    for place in page.evaluate(
+        "([q, k]) => [[q, null], [null, k]].map((at) => window.regard.place(...at))", [query, key]
+    ):
+        assert window["y"] < place["y"] < window["y"] + window["height"]
+
+
+def test_headings_of_links_are_whole(open_page, tmp_path):
+    """Short words: the headings are wider than their columns."""
+    path = write_weights(tmp_path / "page.html", torch.full((1, 40, 40), 1 / 40), kind="observation")
+    page = open_page(path, "#view=links", width=640)
+    width = page.locator(".sheet").bounding_box()["width"]
+    root, texts = save_svg(page)
+    for heading, is_left in (("queries (target observations)", True), ("keys (source observations)", False)):
+        element = list(root.iter(f"{SVG}text"))[texts.index(heading)]
+        x, room = float(element.get("x")), 6 * len(heading)  # of 12 pixels
+        assert (x - room if is_left else width - x - room) >= 0, heading
+
+
+@pytest.mark.parametrize("heads", [2, 4, 6])
+def test_presenting_enlarges_the_heads_of_one_layer(heads, open_page, tmp_path):
+    weights = torch.softmax(torch.randn(heads, 6, 12, generator=torch.Generator().manual_seed(0)), -1)
+    page = open_page(write_weights(tmp_path / "page.html", weights), "#view=heads", width=1920, height=1080)
+    page.keyboard.press("f")
+    page.wait_for_function("document.documentElement.classList.contains('presenting')")
+    page.evaluate("window.regard.ready")
+    drawn, room = page.locator(".grid canvas").first.bounding_box(), page.locator(".host").bounding_box()
+    assert drawn["height"] <= room["height"] + 1
+    assert drawn["width"] <= room["width"] + 1
+    assert drawn["width"] * drawn["height"] > 0.6 * room["width"] * room["height"]
+    # A click opens the head that it is on.
+    page.keyboard.press("]")
+    page.keyboard.press("]")
+    page.evaluate("window.regard.ready")
+    place = page.evaluate("window.regard.place(null, null)")
+    page.mouse.click(place["x"], place["y"])
+    page.evaluate("window.regard.ready")
+    shown = page.evaluate("window.regard.shown()")
+    assert (shown["view"], shown["head"]) == ("alignment", 1)
+
+
+def test_presenting_keeps_the_names_of_compared_runs(train_and_capture, open_page, tmp_path):
+    captures = [train_and_capture(run)[0] for run in ("transformer", "recurrent")]
+    page = open_page(captures[0].save(tmp_path / "both.html", compare=captures[1]))
+    page.keyboard.press("f")
+    page.wait_for_function("document.documentElement.classList.contains('presenting')")
+    names = page.locator(".model")
+    assert [name.inner_text() for name in names.all() if name.is_visible()] == [each.title for each in captures]
+    page.keyboard.press("c")
+    assert not names.first.is_visible()
+
+
+def test_theme_and_presenting_do_not_change_a_comparison(train_and_capture, open_page, tmp_path):
+    """One side has several heads, and shows their mean; the other has one."""
+    left, right = train_and_capture("transformer")[0], train_and_capture("recurrent")[0]
+    page = open_page(left.save(tmp_path / "both.html", compare=right))
+
+    def state() -> list:
+        page.evaluate("window.regard.ready")
+        return [page.url, *(page.evaluate("i => window.regard.shown(i)", i) for i in (0, 1))]
+
+    before = state()
+    assert before[1]["head"] == -1
+    for key in "tftf":
+        page.keyboard.press(key)
+        page.wait_for_timeout(100)
+        assert state() == before
+    page.locator("nav button", has_text="Theme").click()
+    assert state() == before
+    # The side with one head has no head for the other to follow.
+    page.locator(".pane").nth(1).get_by_role("tab", name="links").click()
+    left_state, right_state = state()[1:]
+    assert (left_state["view"], right_state["view"]) == ("links", "links")
+    assert left_state["head"] == -1
+
+
 def test_the_address_has_the_state_of_the_page(train_and_capture, open_page):
     capture, path = train_and_capture("transformer")
     page = open_page(path, fragment(first(capture, "cross"), "links", 1))
@@ -452,6 +555,29 @@ def test_lines_are_thicker_when_presenting(train_and_capture, open_page):
     page.wait_for_function("document.documentElement.classList.contains('presenting')")
     page.evaluate("window.regard.ready")
     assert thickest(page) == pytest.approx(2 * before, rel=1e-3)
+
+
+def test_the_legend_is_saved_alike_when_presenting(train_and_capture, open_page):
+    capture, path = train_and_capture("transformer")
+    page = open_page(
+        path, fragment(first(capture, "cross", "weight x gradient"), "alignment", -1), width=1920, height=1080
+    )
+
+    def legend() -> dict[str, tuple[float, float]]:
+        """Return the left edge and the size of each text of the legend."""
+        root, texts = save_svg(page)
+        elements = list(root.iter(f"{SVG}text"))[texts.index("weight", 2) :]
+        left = float(elements[0].get("x"))
+        return {each.text: (float(each.get("x")) - left, float(each.get("font-size"))) for each in elements}
+
+    before = legend()
+    assert any(text.startswith("-") for text in before)
+    page.keyboard.press("f")
+    page.wait_for_function("document.documentElement.classList.contains('presenting')")
+    page.evaluate("window.regard.ready")
+    after = legend()
+    assert list(after) == list(before)
+    assert np.array(list(after.values())) == pytest.approx(np.array(list(before.values())), abs=1.5)
 
 
 def test_steps_of_a_chain_show_its_attention_and_follow_the_keys(train_and_capture, open_page):

@@ -93,14 +93,17 @@ def test_masked_scores_are_shown_as_such(page_path, open_page):
     assert page.locator(".walk-formula").get_attribute("data-number") == "0"
 
 
-def test_a_page_without_vectors_says_how_to_get_them(model, tmp_path, open_page, monkeypatch):
+def test_the_view_is_there_only_for_reads_with_vectors(model, page_path, tmp_path, open_page, monkeypatch):
+    assert open_page(page_path).get_by_role("tab", name="walk").count() == 1
     path = capture_sources(model, SOURCES[:1]).save(tmp_path / "page.html")
     page = open_page(path, "#view=walk")
-    assert "Record them: regard look RUN INPUT --walk" in page.locator(".walk").inner_text()
+    assert page.get_by_role("tab", name="walk").count() == 0
+    assert page.evaluate("window.regard.shown()")["view"] == "alignment"
     monkeypatch.setattr(page_module, "WALK_BUDGET", 3000)
     path = capture_sources(model, SOURCES[:1], vectors=True).save(tmp_path / "small.html")
     page = open_page(path, "#view=walk")
     assert "numbers of the view walk are left out" in page.locator("body").inner_text()
+    assert page.get_by_role("tab", name="walk").count() == 0
 
 
 @pytest.mark.parametrize("width", [900, 2600])
@@ -138,18 +141,34 @@ def test_rows_of_self_attention_of_a_decoder_are_named_by_its_input(page_path, o
     assert page.locator("#tip").inner_text().startswith(f"{columns[1]} \u2192 {columns[0]}")
 
 
-def test_presenting_shows_all_steps_inside_the_window(model, page_path, open_page):
-    page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}", width=1920, height=1080)
+@pytest.mark.parametrize("height", [1080, 2160])
+def test_presenting_enlarges_the_steps_or_scrolls_them(height, model, page_path, open_page):
+    """Labels are never smaller than without presenting; the formula is in sight."""
+    width = 16 * height // 9
+    page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}", width=width, height=height)
+    labels = page.locator(".walk-rows span, .walk h3, .walk figcaption")
+    heights = "labels => labels.map((label) => label.getBoundingClientRect().height)"
+    before = labels.evaluate_all(heights)
     page.keyboard.press("f")
     page.wait_for_function("document.documentElement.classList.contains('presenting')")
     page.evaluate("window.regard.ready")
+    zoom = float(page.evaluate("document.documentElement.style.zoom"))
+    after = labels.evaluate_all(heights)
+    assert min(np.array(after) / np.array(before)) >= 0.95 * zoom > 1
     window = page.locator(".walk").bounding_box()
-    for element in (*page.locator(".walk canvas").all(), page.locator(".walk-formula")):
-        box = element.bounding_box()
-        assert box["y"] + box["height"] <= window["y"] + window["height"] + 1
-        assert box["x"] + box["width"] <= 1920
+    for canvas in page.locator(".walk canvas").all():
+        assert canvas.bounding_box()["x"] + canvas.bounding_box()["width"] <= width
+    # Arrow keys lead to the last step and back.
+    for key, part in (("ArrowDown", "out"), ("ArrowUp", "X")):
+        for _ in range(8):
+            page.keyboard.press(key)
+        box = page.locator(f"canvas[data-part={part}]").bounding_box()
+        assert window["y"] <= box["y"] < window["y"] + window["height"]
     # The pointer is on the cell that it is drawn over.
+    page.locator("canvas[data-part=A]").scroll_into_view_if_needed()
     place = page.evaluate("window.regard.place(2, 1)")
     page.mouse.move(place["x"], place["y"])
-    number = float(page.locator(".walk-formula").get_attribute("data-number"))
-    assert number == pytest.approx(float(formulas(model)["A"][2, 1]), rel=1e-5)
+    formula = page.locator(".walk-formula")
+    assert float(formula.get_attribute("data-number")) == pytest.approx(float(formulas(model)["A"][2, 1]), rel=1e-5)
+    box = formula.bounding_box()
+    assert box["y"] + box["height"] <= window["y"] + window["height"] + 1

@@ -23,7 +23,12 @@ export function pageZoom(): number {
   return Number(document.documentElement.style.zoom) || 1;
 }
 
-/** Pixels of the screen per CSS pixel of an element. */
+/** Zoom of an element, by which its lengths in CSS pixels are smaller than on the screen. */
+export function zoomOf(element: Element): number {
+  return element.isConnected ? (element.currentCSSZoom ?? pageZoom()) : pageZoom();
+}
+
+/** Pixels of the screen per CSS pixel of the page. */
 export function pixelRatio(): number {
   return (window.devicePixelRatio || 1) * pageZoom();
 }
@@ -31,13 +36,13 @@ export function pixelRatio(): number {
 /** Convert client coordinates to coordinates of an element. */
 export function toElement(element: Element, at: { clientX: number; clientY: number }): { x: number; y: number } {
   const { left, top } = element.getBoundingClientRect();
-  return { x: (at.clientX - left) / pageZoom(), y: (at.clientY - top) / pageZoom() };
+  return { x: (at.clientX - left) / zoomOf(element), y: (at.clientY - top) / zoomOf(element) };
 }
 
 /** Convert coordinates of an element to client coordinates. */
 export function toClient(element: Element, x: number, y: number): { x: number; y: number } {
   const { left, top } = element.getBoundingClientRect();
-  return { x: left + x * pageZoom(), y: top + y * pageZoom() };
+  return { x: left + x * zoomOf(element), y: top + y * zoomOf(element) };
 }
 
 /** Function that returns another drawing context for a canvas while a picture is saved (save.ts). */
@@ -61,7 +66,7 @@ export function prepareCanvas(canvas: HTMLCanvasElement, width: number, height: 
     canvas.style.height = `${height}px`;
     return substitute(canvas, width, height);
   }
-  const ratio = pixelRatio();
+  const ratio = (window.devicePixelRatio || 1) * zoomOf(canvas);
   const wide = Math.max(1, Math.round(width * ratio));
   const high = Math.max(1, Math.round(height * ratio));
   if (canvas.width !== wide || canvas.height !== high) {

@@ -43,6 +43,14 @@ export function formatShort(number: number): string {
   return String(Number(number.toPrecision(size < 1000 ? 3 : 4)));
 }
 
+/** Format the number of a cell with a fixed width: three decimals, or two digits and a power of ten if even the largest
+ *  number shown, `most`, is small. */
+export function formatCell(number: number, most = 1): string {
+  if (most < 0.05) return number === 0 ? "0" : number.toExponential(1);
+  if (number !== 0 && Math.abs(number) < 0.001) return number > 0 ? "<.001" : ">-.001";
+  return number.toFixed(3);
+}
+
 /** Return the plural: "tokens", "boxes", "entries". */
 export function plural(kind: string): string {
   if (/(s|x|z|ch|sh)$/.test(kind)) return `${kind}es`;

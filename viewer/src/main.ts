@@ -75,8 +75,9 @@ class App {
     if (this.panes.length) askToSave(this.panes);
   }
 
+  /** Draw again in other colors or another size; the state stays as it is. */
   redraw(): void {
-    for (const pane of this.panes) pane.choose({});
+    for (const pane of this.panes) pane.redraw();
   }
 
   /** Interface for tests (`window.regard`): positions, state, and a promise of the end of drawing. */

@@ -99,7 +99,9 @@ export class Panel implements Pane {
   follow({ shown, view }: State): void {
     const similar = mostSimilar(this.shown.sample, shown.read, this.shown.read);
     const read = similar?.kind === shown.read.kind ? similar : this.shown.read;
-    const head = shown.head < read.heads.length ? shown.head : this.shown.head;
+    // A read with one head has no choice of a head that this one could follow.
+    const hasHead = shown.read.heads.length > 1 && shown.head < read.heads.length;
+    const head = hasHead ? shown.head : this.shown.head;
     const change = this.changed({ read, head, scale: shown.scale });
     const labels = (of: Shown) => of.sample.axes[of.read.queries]!.labels;
     const isSameLabel = shown.query === null || labels(shown)[shown.query] === labels(change)[shown.query];

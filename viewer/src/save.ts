@@ -1,7 +1,7 @@
 /** Saving of a view as a picture: its canvases are drawn again as SVG, with the texts and boxes of its elements. */
 
 import { truncate } from "./axes.js";
-import { cssVariable, font, make, pageZoom, setSubstitute, toElement } from "./dom.js";
+import { cssVariable, font, make, setSubstitute, toElement, zoomOf } from "./dom.js";
 import { headName, readable } from "./format.js";
 import { hatch } from "./hatch.js";
 import type { Panel } from "./pane.js";
@@ -176,23 +176,27 @@ function paint(
   const style = getComputedStyle(element);
   if (element.hidden || style.display === "none" || style.visibility === "hidden") return;
   const box = boxOf(element, root);
+  const zoom = zoomOf(element) / zoomOf(root);
   const opacity = drawing.globalAlpha;
   drawing.globalAlpha = opacity * Number(style.opacity);
-  if (element !== root) paintBox(drawing, box, style);
+  if (element !== root) paintBox(drawing, box, style, zoom);
   if (element instanceof HTMLCanvasElement) {
     const found = drawings.get(element);
-    if (found) drawing.elements.push(`<g transform="translate(${box.x} ${box.y})">${found.elements.join("")}</g>`);
+    if (found) {
+      const transform = `translate(${box.x} ${box.y})${zoom === 1 ? "" : ` scale(${zoom})`}`;
+      drawing.elements.push(`<g transform="${transform}">${found.elements.join("")}</g>`);
+    }
     else if (element.width && element.height) drawing.drawImage(element, box.x, box.y, box.width, box.height);
   }
   for (const child of element.childNodes) {
     if (child instanceof HTMLElement) paint(drawing, child, root, drawings);
-    else if (child instanceof Text) paintText(drawing, child, root, element);
+    else if (child instanceof Text) paintText(drawing, child, root, element, zoom);
   }
   drawing.globalAlpha = opacity;
 }
 
 /** Paint the background of an element, its borders, and an outline that is a shadow without blur. */
-function paintBox(drawing: SvgContext, { x, y, width, height }: Box, style: CSSStyleDeclaration): void {
+function paintBox(drawing: SvgContext, { x, y, width, height }: Box, style: CSSStyleDeclaration, zoom: number): void {
   if (isVisible(style.backgroundColor)) {
     drawing.fillStyle = style.backgroundColor;
     drawing.fillRect(x, y, width, height);
@@ -201,11 +205,11 @@ function paintBox(drawing: SvgContext, { x, y, width, height }: Box, style: CSSS
   if (gradient) drawing.fillGradient(gradient.split(/, (?![^(]*\))/), x, y, width, height);
   if (style.backgroundImage.startsWith("repeating-linear-gradient")) hatch(drawing, { x, y, width, height });
   const [, shadow, spread] = /^(rgb.*?\)) 0px 0px 0px ([\d.]+)px$/.exec(style.boxShadow) ?? [];
-  const out = Number(spread);
+  const out = zoom * Number(spread);
   if (shadow) strokeBox(drawing, shadow, out, { x: x - out, y: y - out, width: width + 2 * out, height: height + 2 * out });
   const sides = ["Top", "Right", "Bottom", "Left"] as const;
   const border = sides.map((side) => {
-    const [size, color] = [Number.parseFloat(style[`border${side}Width`]), style[`border${side}Color`]];
+    const [size, color] = [zoom * Number.parseFloat(style[`border${side}Width`]), style[`border${side}Color`]];
     return { size: isVisible(color) ? size : 0, color, isDashed: style[`border${side}Style`] === "dashed" };
   });
   const [top, right, bottom, left] = border as [Edge, Edge, Edge, Edge];
@@ -244,14 +248,14 @@ function paintEdge(drawing: SvgContext, { size, color, isDashed }: Edge, { x, y,
 }
 
 /** Paint a text word by word, so that lines break as on the page; a text that is cut off there, with an ellipsis. */
-function paintText(drawing: SvgContext, text: Text, root: HTMLElement, element: HTMLElement): void {
+function paintText(drawing: SvgContext, text: Text, root: HTMLElement, element: HTMLElement, zoom: number): void {
   const style = getComputedStyle(element);
-  const size = Number.parseFloat(style.fontSize);
+  const size = zoom * Number.parseFloat(style.fontSize);
   drawing.font = `${style.fontWeight} ${size}px ${style.fontFamily}`;
   drawing.fillStyle = style.color;
   const range = document.createRange();
   const isCut = style.textOverflow === "ellipsis" && element.scrollWidth > element.clientWidth;
-  const room = element.clientWidth - Number.parseFloat(style.paddingLeft) - Number.parseFloat(style.paddingRight);
+  const room = zoom * (element.clientWidth - Number.parseFloat(style.paddingLeft) - Number.parseFloat(style.paddingRight));
   for (const match of text.data.matchAll(isCut ? /\S.*/gs : /\S+/g)) {
     range.setStart(text, match.index);
     range.setEnd(text, match.index + match[0].length);
@@ -272,5 +276,6 @@ interface Box {
 function boxOf(element: HTMLElement, root: HTMLElement): Box {
   const { left, top, width, height } = element.getBoundingClientRect();
   const { x, y } = toElement(root, { clientX: left, clientY: top });
-  return { x: x + root.scrollLeft, y: y + root.scrollTop, width: width / pageZoom(), height: height / pageZoom() };
+  const zoom = zoomOf(root);
+  return { x: x + root.scrollLeft, y: y + root.scrollTop, width: width / zoom, height: height / zoom };
 }

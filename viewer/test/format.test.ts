@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { counted, formatExact, headName, readable, axisLabel } from "../src/format.js";
+import { counted, formatCell, formatExact, headName, readable, axisLabel } from "../src/format.js";
 
 test("invisible characters are shown in labels", () => {
   const labels: [string, string][] = [
@@ -21,6 +21,12 @@ test("a formatted float32 is restored exactly", () => {
     assert.equal(Math.fround(Number(formatExact(single, 9))), single);
   }
   assert.equal(formatExact(0.5, 9), "0.5");
+});
+
+test("the numbers of cells have one width, and a small one is not zero", () => {
+  assert.deepEqual([0.5, 0.0314, -0.25, 0].map((number) => formatCell(number)), ["0.500", "0.031", "-0.250", "0.000"]);
+  assert.deepEqual([0.000525, 0.00099, -0.0004].map((number) => formatCell(number)), ["<.001", "<.001", ">-.001"]);
+  assert.deepEqual([4.79e-6, -1.45e-7, 0].map((number) => formatCell(number, 5e-5)), ["4.8e-6", "-1.4e-7", "0"]);
 });
 
 test("the mean over heads is named", () => {

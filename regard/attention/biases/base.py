@@ -16,11 +16,8 @@ from torch import Tensor, nn
 
 from regard.attention.axes import align_pair, check_broadcasts
 from regard.attention.parts import check_pairs, describe_part
-from regard.attention.picture import Picture, draw_bias
+from regard.attention.picture import SHOWN, Picture, draw_bias, shown_sizes, shown_sizes_of_both
 from regard.attention.positions import Positions
-
-_SHOWN = 8
-"""Number of queries and keys that a notebook shows."""
 
 
 class Bias(nn.Module, ABC):
@@ -70,11 +67,17 @@ class Bias(nn.Module, ABC):
         return draw_bias(materialize, positions, title=_one_line(self) if title is None else title)
 
     def _repr_svg_(self) -> str | None:
-        """Return the picture of eight queries and keys, for notebooks; None if the bias has other sizes."""
+        """Return the picture for notebooks, of eight queries and keys if the bias has no sizes; None if it needs the
+        queries.
+        """
         try:
-            return self.picture(_SHOWN, _SHOWN).svg
+            return self.picture(*self._shown_sizes()).svg
         except (IndexError, RuntimeError, ValueError):
             return None
+
+    def _shown_sizes(self) -> tuple[int, int]:
+        """Return the number of queries and keys that a notebook shows."""
+        return SHOWN, SHOWN
 
     def __add__(self, other: "Bias") -> "Bias":
         return SumOfBiases(self, other)
@@ -134,6 +137,9 @@ class TensorBias(Bias):
         check_broadcasts("bias", self.tensor, positions)
         return positions.rows_of(self.tensor)
 
+    def _shown_sizes(self) -> tuple[int, int]:
+        return shown_sizes(self.tensor)
+
     def may_be_infinite(self) -> bool:
         """Return True if the largest number is infinite or NaN."""
         return self.tensor.numel() > 0 and not bool(self.tensor.detach().amax() < float("inf"))
@@ -177,6 +183,9 @@ class SumOfBiases(Bias):
             return None
         # A query axis is added because leading axes are aligned before the last two.
         return torch.add(*align_pair(left.unsqueeze(-2), right.unsqueeze(-2))).squeeze(-2)
+
+    def _shown_sizes(self) -> tuple[int, int]:
+        return shown_sizes_of_both(self.left._shown_sizes(), self.right._shown_sizes())
 
     def may_be_infinite(self) -> bool:
         """Return True if either may."""

@@ -24,14 +24,11 @@ from torch import Tensor
 
 from regard.attention.axes import Rule, align_pair, check_broadcasts, make_lookup
 from regard.attention.parts import check_pairs
-from regard.attention.picture import Picture, draw_mask
+from regard.attention.picture import SHOWN, Picture, draw_mask, shown_sizes, shown_sizes_of_both
 from regard.attention.positions import Positions
 
 Interval = tuple[Int[Tensor, "..."], Int[Tensor, "..."]]
 """Range of keys of each query, first <= j < last; each bound has shape (leading axes ..., query or 1, 1)."""
-
-_SHOWN = 8
-"""Number of queries and keys that a notebook shows."""
 
 
 class Mask(ABC):
@@ -69,12 +66,12 @@ class Mask(ABC):
     def picture(
         self, num_queries: int, num_keys: int, *, title: str | None = None, device: torch.device | None = None
     ) -> Picture:
-        """Draw the mask: rows are queries, columns are keys, dark = may attend. `save` writes an SVG file."""
+        """Draw the mask: rows are queries, columns are keys, dark = may attend. `save` writes a file."""
         positions = Positions(num_queries, num_keys, torch.device("cpu") if device is None else device)
         return draw_mask(self.materialize, positions, title=repr(self) if title is None else title)
 
     def _repr_svg_(self) -> str | None:
-        """Return the picture of eight queries and keys, for notebooks; None if the mask has other sizes."""
+        """Return the picture for notebooks, of eight queries and keys if the mask has no sizes."""
         try:
             return self.picture(*self._shown_sizes()).svg
         except (IndexError, RuntimeError, ValueError):
@@ -82,7 +79,7 @@ class Mask(ABC):
 
     def _shown_sizes(self) -> tuple[int, int]:
         """Return the number of queries and keys that a notebook shows."""
-        return _SHOWN, _SHOWN
+        return SHOWN, SHOWN
 
     def __and__(self, other: "Mask") -> "Mask":
         return All(_check_mask(self), _check_mask(other))
@@ -122,6 +119,9 @@ class Dense(Mask):
             return self
         return Dense(self.allowed.index_select(0, index))
 
+    def _shown_sizes(self) -> tuple[int, int]:
+        return shown_sizes(self.allowed)
+
     def __repr__(self) -> str:
         return f"dense({tuple(self.allowed.shape)})"
 
@@ -155,6 +155,9 @@ class All(Mask):
         """Select rows of both masks."""
         return All(self.left.select(index), self.right.select(index))
 
+    def _shown_sizes(self) -> tuple[int, int]:
+        return shown_sizes_of_both(self.left._shown_sizes(), self.right._shown_sizes())
+
     def __repr__(self) -> str:
         return f"({self.left!r} & {self.right!r})"
 
@@ -185,6 +188,9 @@ class Any(Mask):
         """Return False if one of the masks always allows a key."""
         return self.left.may_have_fully_masked_rows(positions) and self.right.may_have_fully_masked_rows(positions)
 
+    def _shown_sizes(self) -> tuple[int, int]:
+        return shown_sizes_of_both(self.left._shown_sizes(), self.right._shown_sizes())
+
     def __repr__(self) -> str:
         return f"({self.left!r} | {self.right!r})"
 
@@ -208,6 +214,9 @@ class Not(Mask):
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
         """Select rows of the mask."""
         return Not(self.hidden.select(index))
+
+    def _shown_sizes(self) -> tuple[int, int]:
+        return self.hidden._shown_sizes()
 
     def __repr__(self) -> str:
         return f"~{self.hidden!r}"

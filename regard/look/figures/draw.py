@@ -286,12 +286,16 @@ def _events(samples: Sequence[SampleMaps], sample: int, path: Path, *, overwrite
     if len(sounds) > 1:
         own = sounds[sample - first]
         title = title.partition(" -> ")[0].removesuffix(f", {own.begin:g} to {own.begin + own.seconds:g} s")
-    sorted_events = sorted(
-        (event.onset + sound.begin, event.duration, event.label, event.score)
-        for sound in sounds
-        for event in sound.events
+    found = sorted(
+        (
+            (event.onset + sound.begin, event.duration, event.label, event.score, _spans(chunk, sound, event.query))
+            for chunk, sound in zip(samples[first : last + 1], sounds, strict=True)
+            for event in sound.events
+        ),
+        key=lambda one: one[:4],
     )
-    events = [(label, score, onset, duration) for onset, duration, label, score in sorted_events]
+    events = [(label, score, onset, duration) for onset, duration, label, score, _ in found]
+    maps = samples[sample].find("cross")
     seconds = max(sound.begin + sound.seconds for sound in sounds)
     return plot_events(
         _join_spectrograms(sounds),
@@ -299,9 +303,24 @@ def _events(samples: Sequence[SampleMaps], sample: int, path: Path, *, overwrite
         path,
         seconds=seconds,
         hertz=sounds[0].hertz,
+        attention=[spans for *_, spans in found] if all(spans for *_, spans in found) else (),
+        about=f"attention of each event, its largest weight darkest: {_about_mean(maps[-1:])}" if maps else "",
         title=title,
         overwrite=overwrite,
     )
+
+
+def _spans(chunk: SampleMaps, sound: Sound, query: int) -> list[tuple[float, float, float]]:
+    """Return start, stop and weight of each span of a sound that a query attends to, averaged over heads."""
+    maps = chunk.find("cross")
+    if not maps or query >= len(chunk.queries(maps[-1])):
+        return []
+    weights = maps[-1].weights.double().mean(0)[query].tolist()
+    return [
+        (sound.begin + place[0], sound.begin + place[1], weight)
+        for place, weight in zip(chunk.keys(maps[-1]).places, weights, strict=False)
+        if place is not None
+    ]
 
 
 def _begin(samples: Sequence[SampleMaps], sample: int) -> float:

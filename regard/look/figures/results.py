@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from mpl_toolkits.axes_grid1 import make_axes_locatable
 from numpy.typing import NDArray
 
-from regard.look.figures.alignment import plot_style, render_figure
+from regard.look.figures.alignment import plot_style, render_figure, weight_colors
 from regard.look.figures.labels import families_for, readable, width_em
 from regard.look.figures.output import check_path
 from regard.system.writing import write_atomically
@@ -26,6 +29,7 @@ _FREQUENCIES = (0, 250, 500, 1000, 2000, 4000, 8000, 16000)
 NOTHING_FOUND = "no event found above the threshold"
 """Second line of the title of a sound without events."""
 _TAG_FONT = 6
+_EVENT_FONT: dict[str, Any] = {"fontsize": 8, "fontweight": "bold"}
 
 
 def plot_boxes(
@@ -60,10 +64,19 @@ def plot_boxes(
             if (tag := _free_place(frame, size, (width, height), placed)) is None:
                 continue
             placed.append((*tag, *size))
-            font = {"fontsize": _TAG_FONT, "color": "white", "va": "bottom"}
-            background = {"facecolor": color, "edgecolor": "none", "pad": 0.8}
-            axes.text(tag[0] + point, tag[1] + size[1] - point, text, bbox=background, zorder=3, **font)
+            style = _tag_style(color)
+            axes.text(
+                tag[0] + point, tag[1] + size[1] - point, text, zorder=3, fontsize=_TAG_FONT, va="bottom", **style
+            )
         return write_picture(figure, path, overwrite=overwrite)
+
+
+def _tag_style(color: str) -> dict[str, Any]:
+    """Return the style of a text on this color: black or white, whichever has the higher contrast (WCAG 2)."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color)]
+    luminance = float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+    ink = "black" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "white"
+    return {"color": ink, "bbox": {"facecolor": color, "edgecolor": "none", "pad": 0.8}}
 
 
 def _free_place(
@@ -94,18 +107,27 @@ def plot_events(
     *,
     seconds: float,
     hertz: float = 0.0,
+    attention: Sequence[Sequence[tuple[float, float, float]]] = (),
+    about: str = "",
     title: str,
     overwrite: bool = False,
 ) -> Path:
     """Plot a spectrogram (bands, frames) of `seconds` with a span for each event: label, score, onset, duration.
 
-    hertz:  highest frequency of the bands, which are evenly spaced on the mel scale; 0 if it is not known.
-    Raises: as `plot_boxes`.
+    hertz:     highest frequency of the bands, which are evenly spaced on the mel scale; 0 if it is not known.
+    attention: weights of each event on spans of the sound, as start, stop, weight: a row below the spectrogram.
+    about:     what the weights are, above them.
+    Raises:    as `plot_boxes`.
     """
     check_path(path, overwrite)
     labels = sorted({label for label, *_ in events})
     with plot_style(families_for([title, *labels])):
-        figure, axes = _figure((9.0, 3.0), title, "" if events else NOTHING_FOUND)
+        rows = len(attention)
+        figure, axes = _figure((9.0, 3.0 + (0.22 * rows + 0.4 if rows else 0)), title, "" if events else NOTHING_FOUND)
+        if rows:
+            weights = make_axes_locatable(axes).append_axes("bottom", 0.22 * rows, pad=0.75)
+            _draw_attention(weights, attention, [label for label, *_ in events], seconds)
+            weights.set_title(about, fontsize=8, loc="left")
         axes.imshow(bands, origin="lower", aspect="auto", cmap="gray_r", extent=(0, seconds, 0, len(bands)))
         axes.set(xlabel="seconds", ylabel="frequency" if hertz else "mel band", xlim=(0, seconds))
         if hertz:
@@ -116,9 +138,28 @@ def plot_events(
             color = _COLORS[labels.index(label) % len(_COLORS)]
             axes.axvspan(onset, onset + duration, facecolor=color, alpha=0.25, edgecolor=color)
             high = len(bands) * (0.93 - 0.09 * (row % 3))  # staggered, because events may overlap
-            font = {"fontsize": 8, "color": color, "fontweight": "bold"}
-            axes.text(onset + 0.01 * seconds, high, f"{readable(label, spaces=' ')} {score:.2f}", **font)
+            is_late = onset > 0.85 * seconds
+            place = onset + duration - 0.005 * seconds if is_late else onset + 0.005 * seconds
+            text, style = f"{readable(label, spaces=' ')} {score:.2f}", _tag_style(color)
+            axes.text(
+                min(place, 0.995 * seconds), high, text, ha="right" if is_late else "left", **style, **_EVENT_FONT
+            )
         return write_picture(figure, path, overwrite=overwrite)
+
+
+def _draw_attention(
+    axes: Axes, attention: Sequence[Sequence[tuple[float, float, float]]], labels: Sequence[str], seconds: float
+) -> None:
+    """Draw a row of spans for each event, darker for larger weights; each row has its own largest weight."""
+    for row, spans in enumerate(attention):
+        frames = [Rectangle((start, row), stop - start, 1) for start, stop, _ in spans]
+        heat = PatchCollection(frames, cmap=weight_colors(), linewidth=0)
+        heat.set_array(np.array([weight for *_, weight in spans]))
+        heat.set_clim(0, max((weight for *_, weight in spans), default=0) or 1.0)
+        axes.add_collection(heat)
+    axes.set(xlim=(0, seconds), ylim=(len(attention), 0), xticks=[])
+    axes.set_yticks(np.arange(len(attention)) + 0.5, [readable(label, spaces=" ") for label in labels], fontsize=7)
+    axes.tick_params(length=0)
 
 
 def plot_images(images: Sequence[tuple[str, NDArray[Any]]], path: Path, *, overwrite: bool = False) -> Path:

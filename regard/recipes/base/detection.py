@@ -232,8 +232,8 @@ class DetectionRecipe(Recipe[ConfigT]):
 
 
 def count_labels(labels: Sequence[str]) -> str:
-    """Return the number of boxes per label, such as: 2 square, 1 circle."""
-    return ", ".join(f"{list(labels).count(name)} {name}" for name in sorted(set(labels))) or "nothing"
+    """Return the number of boxes per label, such as: circle 1, square 2."""
+    return ", ".join(f"{name} {list(labels).count(name)}" for name in sorted(set(labels))) or "nothing"
 
 
 def query_axis(boxes: Sequence[DetectedBox]) -> Axis:

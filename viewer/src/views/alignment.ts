@@ -2,7 +2,7 @@
 
 import * as axes from "../axes.js";
 import { prepareCanvas, font, make, cssVariable, toClient } from "../dom.js";
-import { headName, readable, formatShort } from "../format.js";
+import { formatCell, headName, readable } from "../format.js";
 import { addGestures, type Point } from "../gestures.js";
 import { hatch } from "../hatch.js";
 import { Heat } from "../heat.js";
@@ -194,8 +194,7 @@ class Alignment implements OpenView {
         const number = table.value(shown.head, row, column);
         if (number === null || Math.abs(number) < 0.0005 * heat.scale.most) continue;
         drawing.fillStyle = heat.scale.ink(number);
-        const words = Math.abs(number) < 0.001 ? formatShort(number) : number.toFixed(3);
-        drawing.fillText(words, viewport.x + (column + 0.5) * x, viewport.y + (row + 0.5) * y);
+        drawing.fillText(formatCell(number, heat.scale.most), viewport.x + (column + 0.5) * x, viewport.y + (row + 0.5) * y, x - 2);
       }
     }
   }

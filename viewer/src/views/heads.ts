@@ -5,6 +5,7 @@ import { prepareCanvas, font, make, cssVariable, pixelRatio, toClient, toElement
 import { headName, formatShort } from "../format.js";
 import { thumbnail } from "../heat.js";
 import type { Read } from "../page.js";
+import { isPresenting } from "../present.js";
 import { siblings } from "../reads.js";
 import { tableOf } from "../table.js";
 import { hideTip, showTip } from "../tip.js";
@@ -30,6 +31,8 @@ export const heads: View = {
 interface Grid {
   rows: Read[];
   columns: number;
+  /** Heads per line. Presenting breaks the heads of a single layer into lines, where that makes them larger. */
+  perLine: number;
   wide: number;
   high: number;
 }
@@ -40,7 +43,7 @@ class Heads implements OpenView {
   private readonly stage = make("div", { class: "grid" }, this.canvas, this.overlay);
   private readonly thumbnails = new Map<string, HTMLCanvasElement>();
   private shown: Shown | null = null;
-  private grid: Grid = { rows: [], columns: 1, wide: 1, high: 1 };
+  private grid: Grid = { rows: [], columns: 1, perLine: 1, wide: 1, high: 1 };
   private tables: Table[] = [];
   private scale: Scale | null = null;
 
@@ -110,19 +113,31 @@ class Heads implements OpenView {
   private gridLayout(rows: Read[], { queries, keys }: Table): Grid {
     const columns = Math.max(...rows.map((read) => read.heads.length));
     const ratio = Math.min(SKEW, Math.max(1 / SKEW, queries / keys));
-    const across = (this.host.clientWidth - LEFT - 16) / columns - GAP;
-    const down = (this.host.clientHeight - TOP) / rows.length - GAP;
-    const wide = Math.max(LEAST_PX, Math.min(across, (STRETCH * down) / ratio, MOST_PX));
-    const high = Math.max(LEAST_PX, Math.min(wide * ratio, down));
-    return { rows, columns, wide: Math.floor(wide), high: Math.floor(high) };
+    const most = isPresenting() ? Infinity : MOST_PX;
+    const mayBreak = isPresenting() && rows.length === 1;
+    const layouts = Array.from({ length: mayBreak ? columns : 1 }, (_, index) => {
+      const perLine = Math.ceil(columns / (index + 1));
+      const lines = Math.ceil(columns / perLine);
+      const across = (this.host.clientWidth - LEFT - 16) / perLine - GAP;
+      const down = (this.host.clientHeight - lines * TOP) / (lines * rows.length) - GAP;
+      const wide = Math.max(LEAST_PX, Math.min(across, (STRETCH * down) / ratio, most));
+      const high = Math.max(LEAST_PX, Math.min(wide * ratio, down));
+      return { rows, columns, perLine, wide: Math.floor(wide), high: Math.floor(high) };
+    });
+    return layouts.reduce((best, each) => (each.wide * each.high > best.wide * best.high ? each : best));
   }
 
-  private corner(row: number, column: number): [number, number] {
-    return [LEFT + column * (this.grid.wide + GAP), TOP + row * (this.grid.high + GAP)];
+  /** Left and top of the thumbnail of a head; each line has its labels above. */
+  private corner(row: number, head: number): [number, number] {
+    const { perLine, wide, high } = this.grid;
+    const line = Math.floor(head / perLine);
+    return [LEFT + (head % perLine) * (wide + GAP), TOP + row * (high + GAP) + line * (TOP + high + GAP)];
   }
 
   private get size(): [number, number] {
-    return this.corner(this.grid.rows.length, this.grid.columns);
+    const { rows, columns, perLine, wide, high } = this.grid;
+    const bottom = this.corner(rows.length - 1, columns - 1)[1] + high + GAP;
+    return [LEFT + perLine * (wide + GAP), bottom];
   }
 
   private draw(): void {
@@ -160,7 +175,8 @@ class Heads implements OpenView {
     const hasFullNames = grid.wide > 54;
     heads.forEach((name, head) => {
       const words = hasFullNames ? headName(named, head) : name.replace(/^head /, "") || String(head + 1);
-      drawing.fillText(words, this.corner(0, head)[0] + grid.wide / 2, TOP / 2);
+      const [left, top] = this.corner(0, head);
+      drawing.fillText(words, left + grid.wide / 2, top - TOP / 2);
     });
     drawing.textAlign = "right";
     if (!hasFullNames) drawing.fillText("head", LEFT - 8, TOP / 2);
@@ -181,10 +197,15 @@ class Heads implements OpenView {
 
   private cellAt(event: MouseEvent): { row: number; head: number; read: Read } | null {
     const { x, y } = toElement(this.overlay, event);
-    const row = Math.floor((y - TOP + GAP / 2) / (this.grid.high + GAP));
-    const head = Math.floor((x - LEFT + GAP / 2) / (this.grid.wide + GAP));
-    const read = this.grid.rows[row];
-    return read && head >= 0 && head < read.heads.length ? { row, head, read } : null;
+    const { rows, wide, high } = this.grid;
+    for (const [row, read] of rows.entries()) {
+      for (let head = 0; head < read.heads.length; head++) {
+        const [left, top] = this.corner(row, head);
+        const isInside = Math.abs(x - left - wide / 2) <= (wide + GAP) / 2 && Math.abs(y - top - high / 2) <= (high + GAP) / 2;
+        if (isInside) return { row, head, read };
+      }
+    }
+    return null;
   }
 
   private hover(event: PointerEvent): void {

@@ -1,12 +1,13 @@
 /** Queries and keys as words, connected by lines; stronger lines are larger weights. */
 
 import { DrawnPath } from "../svg.js";
+import { truncate } from "../axes.js";
 import { isDark, scaleOf, type Scale } from "../color.js";
 import { font, make, cssVariable } from "../dom.js";
 import { headName, plural, formatShort, axisLabel } from "../format.js";
 import type { OpenView, Pane, Shown, Table, View } from "../view.js";
 import { isPresenting } from "../present.js";
-import { largestIndices, threshold } from "./largest.js";
+import { largestIndices, maxMagnitude, threshold } from "./largest.js";
 import { addEntryHandlers, centerOf, addRovingFocus } from "./controls.js";
 import { ScrollCanvas } from "./scroll-canvas.js";
 import { lineEnds, HEADING, layOutLinks, type LinkLayout } from "./link-layout.js";
@@ -82,8 +83,23 @@ class Links implements OpenView {
     this.updateFaintLines(shown, table);
     this.shadeWords();
     this.canvas.draw();
-    const pinned = this.activeEntry();
-    if (pinned && isNewRead) this.canvas.scrollIntoView(this.layout![pinned.side === "query" ? "queries" : "keys"][pinned.entry]!);
+    if (!isNewRead) return;
+    const active = this.activeEntry();
+    for (const { side, entry } of active ? [active] : this.hiddenStrongest()) {
+      this.canvas.scrollIntoView(this.layout![side === "query" ? "queries" : "keys"][entry]!);
+    }
+  }
+
+  /** Return the ends of the strongest line, the one in the shorter column last, if that column begins below the window. */
+  private hiddenStrongest(): Entry[] {
+    const { layout: places } = this;
+    const side: Side = places!.queries.length < places!.keys.length ? "query" : "key";
+    if (places![side === "query" ? "queries" : "keys"][0]!.top < this.host.clientHeight / 2) return [];
+    const rows = this.buttons[side].map((_, entry) => this.numbers({ side, entry }));
+    const largest = rows.map((row) => Math.abs(maxMagnitude(row)));
+    const entry = largest.indexOf(Math.max(...largest));
+    const [opposite = 0] = largestIndices(rows[entry]!, 1);
+    return [{ side: other(side), entry: opposite }, { side, entry }];
   }
 
   /** Create a button for each word. */
@@ -253,11 +269,15 @@ class Links implements OpenView {
       drawing.fillText(queries, places.width / 2, places.height - HEADING / 2);
       return;
     }
+    // Each has half of the width, beside its column where that is inside the page.
+    const [most, edge] = [places.width / 2 - 12, 4];
+    const [queriesText, queriesWidth] = truncate(drawing, queries, most);
+    const [keysText, keysWidth] = truncate(drawing, keys, most);
     const right = Math.max(...places.queries.map(({ left, width }) => left + width));
     drawing.textAlign = "right";
-    drawing.fillText(queries, right - 7, HEADING / 2);
+    drawing.fillText(queriesText, Math.max(right - 7, queriesWidth + edge), HEADING / 2);
     drawing.textAlign = "left";
-    drawing.fillText(keys, places.keys[0]!.left + 7, HEADING / 2);
+    drawing.fillText(keysText, Math.min(places.keys[0]!.left + 7, places.width - keysWidth - edge), HEADING / 2);
   }
 
   private onHover(hovered: Entry | null, at: { x: number; y: number } | null): void {

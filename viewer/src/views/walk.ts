@@ -1,24 +1,21 @@
 /** A read step by step: items, queries, keys and values, scores, weights and outputs of one head, number by number. */
 
 import { scaleTo, isDark } from "../color.js";
-import { cssVariable, font, isSaving, make, prepareCanvas } from "../dom.js";
-import { axisLabel, formatExact, formatShort } from "../format.js";
+import { cssVariable, font, isSaving, make, prepareCanvas, zoomOf } from "../dom.js";
+import { axisLabel, formatCell, formatExact, formatShort } from "../format.js";
 import { isPresenting } from "../present.js";
 import { loadWalk, reduceCells, type Matrix, type WalkNumbers } from "../walk.js";
 import type { OpenView, Pane, Shown, View } from "../view.js";
 import { oncePerFrame } from "./controls.js";
 
-const MISSING =
-  "This page has no items, queries, keys and values of this read. Record them: regard look RUN INPUT --walk, or in " +
-  "Python record(run, vectors=True).";
 /** Largest number of columns and rows of a matrix whose cells have numbers, and the size of such a cell. */
 const [MOST_COLUMNS, MOST_ROWS, WIDE, HIGH] = [16, 24, 46, 20];
 /** Smallest height of a row with a label. */
 const LABELED = 12;
 /** Largest side and cell of other matrices, and their largest number of cells per side. */
 const [SIDE, CELL, MOST_CELLS] = [300, 14, 150];
-/** Smallest zoom of the steps that is tried to fit them into the window when presenting. */
-const LEAST_ZOOM = 0.35;
+/** Largest zoom of the steps when presenting. */
+const MOST_ZOOM = 2;
 /** Largest number of terms of a sum, and of rows of the table. */
 const [MOST_TERMS, MOST_KEYS] = [12, 200];
 
@@ -26,7 +23,7 @@ export const walk: View = {
   name: "walk",
   about: "From the items to the output of one head: queries, keys, values, scores, weights, and their sums.",
   hasScale: true,
-  fits: (_, read) => read.measure === "weight",
+  fits: (_, read) => read.walk !== null,
   open: (host, pane) => new Walk(host, pane),
 };
 
@@ -62,12 +59,6 @@ class Walk implements OpenView {
   async show(shown: Shown): Promise<void> {
     const table = await this.pane.table(shown.read);
     const head = Math.max(0, shown.head);
-    if (!shown.read.walk) {
-      this.box.replaceChildren(make("p", { class: "note" }, MISSING));
-      this.shown = null;
-      this.canvases.clear();
-      return;
-    }
     const isNew = this.shown?.read !== shown.read || Math.max(0, this.shown.head) !== head;
     await table.load(head);
     const numbers = await loadWalk(shown.sample, shown.read, table, head);
@@ -81,15 +72,17 @@ class Walk implements OpenView {
     this.fit();
   }
 
-  /** When presenting, zoom out until all steps and the formula are inside the window; if that is too small, not. */
+  /** When presenting, enlarge the steps as long as all of them and the formula are inside the window; steps that do
+   *  not fit are scrolled, and never made smaller. */
   private fit(): void {
     this.steps.style.zoom = "";
     if (!isPresenting() || isSaving()) return;
-    this.box.scrollTop = 0;
-    const bottom = this.box.getBoundingClientRect().bottom;
-    for (let zoom = 1; zoom >= LEAST_ZOOM; zoom -= 0.05) {
-      this.steps.style.zoom = zoom.toFixed(2);
-      if (this.formula.getBoundingClientRect().bottom <= bottom) return;
+    const { top } = this.box.firstElementChild!.getBoundingClientRect();
+    const room = this.box.getBoundingClientRect().height - this.formula.getBoundingClientRect().height;
+    for (let zoom = MOST_ZOOM; zoom > 1; zoom -= 0.1) {
+      this.steps.style.zoom = zoom.toFixed(1);
+      const isInside = this.steps.getBoundingClientRect().bottom - top <= room;
+      if (isInside && this.steps.scrollWidth <= this.steps.clientWidth) return this.paint();
     }
     this.steps.style.zoom = "";
   }
@@ -102,6 +95,19 @@ class Walk implements OpenView {
     const { left, top, width, height } = found.canvas.getBoundingClientRect();
     const { rows, columns } = found.part.matrix;
     return { x: left + ((column + 0.5) * width) / columns, y: top + ((row + 0.5) * height) / rows };
+  }
+
+  /** Arrow keys scroll from one row of matrices to the next. */
+  handleKey(key: string): boolean {
+    const by = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[key];
+    if (!by) return false;
+    const { top } = this.box.getBoundingClientRect();
+    const starts = [...this.steps.querySelectorAll("section, figure + figure")];
+    const tops = starts.map((start) => start.getBoundingClientRect().top - top).sort((a, b) => a - b);
+    const next = by > 0 ? tops.find((at) => at > 2) : tops.reverse().find((at) => at < -2);
+    if (next !== undefined) this.box.scrollTop += next / zoomOf(this.box);
+    else if (by < 0) this.box.scrollTop = 0;
+    return true;
   }
 
   close(): void {
@@ -390,7 +396,7 @@ function sumText(terms: (readonly [number, number])[]): string {
 function cellNumber(number: number, isWeight = false): string {
   if (!Number.isFinite(number) || number === 0) return shortNumber(number);
   const size = Math.abs(number);
-  if (isWeight || size < 0.01) return number.toFixed(3).replace(/^-(0\.0*)$/, "$1");
+  if (isWeight || size < 0.01) return formatCell(number);
   return size < 1000 ? shortNumber(number) : number.toExponential(1);
 }
 

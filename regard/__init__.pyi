@@ -43,6 +43,7 @@ from regard.attention.scores import ScaledDot as ScaledDot
 from regard.attention.scores import Score as Score
 from regard.attention.scores import SoftCap as SoftCap
 from regard.data.batches import Batch as Batch
+from regard.errors import UserError as UserError
 from regard.layers.attention import Attention as Attention
 from regard.layers.feedforward import FeedForward as FeedForward
 from regard.layers.feedforward import GatedFeedForward as GatedFeedForward

@@ -11,7 +11,7 @@ Everything specific to a recipe is in its class (regard.recipes.base.recipe.Reci
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from regard.system.fingerprints import record_digests
 from regard.system.model_size import COPIES_IN_TRAINING, check_model_fits
 from regard.system.pipes import cache_named_pipes
 from regard.system.progress import report_slow
+from regard.system.verbosity import set_verbosity
 from regard.training.checkpoint import remove_checkpoints
 from regard.training.distribution import World, join_process_group
 from regard.training.loop import Result, fit
@@ -59,6 +60,7 @@ def train(
     init: str | Path | None = None,
     threads: int | None = None,
     notify: Callable[[str], None] = print,
+    quiet: bool = False,
     **settings: Any,
 ) -> TrainedRun:
     """Train a run in a folder, as `regard train RECIPE --run FOLDER` does, and return the trained run.
@@ -73,6 +75,7 @@ def train(
     seed, preset, init: as the options of `regard train`.
     threads:  number of CPU threads; torch's default if None.
     notify:   called with progress messages.
+    quiet:    print nothing but warnings, and do not call `notify`.
     settings: of the recipe, nested as `regard train RECIPE --print-config` prints them.
     Raises:   UserError as `train_run`, and for a setting that does not exist or is out of range; KeyboardInterrupt
               after a checkpoint is saved, if training is interrupted.
@@ -88,7 +91,10 @@ def train(
         config = apply_preset(preset, entry.name, config)
     config = apply_changes(config, _to_settings(settings), called=str)
     run = Run(recipe=entry.name, seed=seed, config=config, init=start, own=own)
-    if train_run(folder, run, threads=threads, notify=notify).is_interrupted:
+    notify = _discard if quiet else notify
+    with set_verbosity("quiet") if quiet else nullcontext():
+        result = train_run(folder, run, threads=threads, notify=notify)
+    if result.is_interrupted:
         raise KeyboardInterrupt
     return load(folder, recipe=recipe, device=config.train.device, notify=notify)
 
@@ -227,4 +233,4 @@ def _make_report(
 
 
 def _discard(_text: str) -> None:
-    """Discard a message: `notify` of processes other than the main one."""
+    """Discard a message: `notify` of processes other than the main one, and of a quiet run."""

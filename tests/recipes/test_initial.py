@@ -28,15 +28,11 @@ def write_texts(path: Path, labels: str) -> Path:
     return path
 
 
-def quiet(_message: str) -> None:
-    """Discard a message."""
-
-
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("init")
     data = {"train": write_texts(folder / "train.tsv", "good bad odd")}
-    run = regard.train("reviews", folder / "run", notify=quiet, data=data, train=SHORT, model=MODEL)
+    run = regard.train("reviews", folder / "run", quiet=True, data=data, train=SHORT, model=MODEL)
     assert run.config.model.core.width == 16
     assert run.predict(["it was a 1"])[0] in ("good", "bad", "odd")
     return folder / "run"
@@ -45,7 +41,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_finished_run_is_loaded(first: Path) -> None:
     data = {"train": str(first.parent / "train.tsv")}
     weights = (first / "model.safetensors").stat().st_mtime_ns
-    again = regard.train("reviews", first, notify=quiet, data=data, train=SHORT, model=MODEL)
+    again = regard.train("reviews", first, quiet=True, data=data, train=SHORT, model=MODEL)
     assert again.folder == first
     assert (first / "model.safetensors").stat().st_mtime_ns == weights
 
@@ -118,9 +114,12 @@ def test_another_recipe_or_no_run_is_refused(first: Path, tmp_path: Path, capsys
     assert not (tmp_path / "run").exists()
 
 
-def test_score_of_the_test_is_in_the_name(first: Path, tmp_path: Path) -> None:
+def test_score_of_the_test_is_in_the_name_and_quiet_prints_nothing(
+    first: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     data = {"train": str(first.parent / "train.tsv"), "test": str(first.parent / "train.tsv")}
-    run = regard.train("reviews", tmp_path / "run", notify=quiet, data=data, train=SHORT, model=MODEL)
+    run = regard.train("reviews", tmp_path / "run", quiet=True, data=data, train=SHORT, model=MODEL)
+    assert capfd.readouterr() == ("", "")
     report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
     assert f"test accuracy={report['test']['accuracy']:.4g})" in repr(run)
     assert "accuracy" not in repr(regard.load(first))  # without test data

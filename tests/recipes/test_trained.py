@@ -1,5 +1,6 @@
 """Trained text-to-text runs used from Python, for each core."""
 
+import dataclasses
 import json
 import math
 import shutil
@@ -214,3 +215,17 @@ def test_run_is_loaded_on_its_own_device_whatever_the_default_is(finished_run: P
         trained_run = load(finished_run)
     assert {parameter.device.type for parameter in trained_run._model.parameters()} == {"cpu"}
     assert trained_run.predict(["ada"]) == load(finished_run).predict(["ada"])
+
+
+def test_a_dictionary_changes_fields_of_an_option(trained_run: TrainedRun) -> None:
+    def scores(**options: object) -> list[float]:
+        return [best.score for best, *_ in trained_run.predict(MIXED, n_best=1, **options)]
+
+    assert scores(decode={"length_penalty": 0, "beam": 1}) == scores(length_penalty=0, beam=1) != scores()
+    assert trained_run.evaluate(decode={"beam": 1}) == trained_run.evaluate(
+        decode=dataclasses.replace(trained_run.config.decode, beam=1)
+    )
+    with pytest.raises(UserError, match="decode.beams is not a setting; did you mean beam"):
+        trained_run.predict(["bob"], decode={"beams": 1})
+    with pytest.raises(UserError, match="decode.beam must be"):
+        trained_run.predict(["bob"], decode={"beam": 0})

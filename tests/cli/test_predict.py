@@ -3,16 +3,22 @@
 import gzip
 import json
 import shutil
+import warnings
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from regard.cli.main import main
 from regard.cli.predict import _coco_ids
 from regard.data.images.coco_ids import CocoIds
-from regard.recipes.load import load
+from regard.errors import UserError
+from regard.recipes.base.run import Run
+from regard.recipes.load import create_recipe, load
+from regard.recipes.registry import get_entry
 
 WORDS = ["stop", "live", "pots"]
 
@@ -74,8 +80,49 @@ def test_columns_of_the_run_are_those_of_other_files(run: Path, files: Path, cap
     object.__setattr__(config, "source_column", "en")
     object.__setattr__(config, "target_column", "de")
     (files / "named.csv").write_text("id,de,en\n" + "".join(f"1,{w[::-1]},{w}\n" for w in WORDS), encoding="utf-8")
+    trained.recipe.reading = trained.entry.reading.of_run(trained.config)
     assert [given.value for given in trained.recipe.read_inputs(files / "named.csv")] == WORDS
     assert trained.evaluate(files / "named.csv")["examples"] == 3
+
+
+def test_options_of_data_choose_how_inputs_are_read(run: Path, files: Path, capsys) -> None:
+    (files / "named.csv").write_text("id,de,en\n" + "".join(f"1,x,{w}\n" for w in WORDS), encoding="utf-8")
+    shutil.copy(files / "named.csv", files / "named.txt")
+    expected = load(run).predict(WORDS)
+    chosen = ["--data.source-column", "en"]
+    assert predict(run, "named.csv", *chosen, capsys=capsys) == expected
+    assert predict(run, "named.txt", *chosen, "--data.format", "csv", capsys=capsys) == expected
+    assert predict(run, "headed.tsv", "--data.source-column", "1", "--data.header", "yes", capsys=capsys) == (
+        load(run).predict([word[::-1] for word in WORDS])
+    )
+    assert main(["look", str(run), "named.csv", *chosen, "--out", "a.html"]) == 0
+    assert capsys.readouterr().out.count(" -> ") == 3
+    assert main(["predict", str(run), "named.csv", "--data.source-column", "fr"]) == 2
+    assert "line 1, --data.source-column: no column 'fr'" in capsys.readouterr().err
+    assert "look like a header, but 'id' is read as a source" in _warning_of(run, capsys)
+
+
+def test_folder_of_images_of_a_coco_file_is_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    Image.new("RGB", (8, 8)).save("photos/1.png")
+    Path("c.json").write_text(
+        json.dumps({"images": [{"id": 1, "file_name": "1.png"}], "annotations": [], "categories": []}), encoding="utf-8"
+    )
+    entry = get_entry("boxes")
+    recipe = create_recipe(Run(recipe="boxes", seed=1, config=entry.config()), print)
+    with pytest.raises(UserError, match=r"no image 1.png in \.\. Name their folder or tar with --data.images"):
+        list(recipe.read_inputs(Path("c.json")))
+    recipe.reading = entry.reading(images="photos")  # pyrefly: ignore[unexpected-keyword]
+    assert [given.file for given in recipe.read_inputs(Path("c.json"))] == ["1.png"]
+    assert {item.name for item in fields(entry.reading)} <= {item.name for item in fields(entry.evaluation().data)}
+
+
+def _warning_of(run: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["predict", str(run), "named.csv", "--on-bad", "skip"]) == 0
+    return capsys.readouterr().err
 
 
 def test_patterns_that_the_shell_left_are_expanded_in_order(run: Path, files: Path, capsys) -> None:

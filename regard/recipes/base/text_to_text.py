@@ -160,9 +160,15 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         """Yield the source texts of a file, with or without targets."""
-        data: Any = self.settings.data
-        column, header = getattr(data, "source_column", None), cast("Any", getattr(data, "header", "auto"))
-        sources = read_sources(path, "source", column=column, header=header)
+        given = self.reading
+        column = getattr(given, "source_column", None)
+        sources = read_sources(
+            path,
+            "source",
+            column=column,
+            header=getattr(given, "header", "auto"),
+            format=getattr(given, "format", "auto"),
+        )
         return (Input(text, str(path), line, problem) for line, text, problem in sources)
 
     def shorten(self, value: str) -> str:

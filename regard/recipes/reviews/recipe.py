@@ -28,6 +28,7 @@ from regard.look.sample import Axis, Sample
 from regard.models.build import build_classifier, build_token_reader
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.config import replace_shared
 from regard.recipes.base.inputs import Input
 from regard.recipes.base.recipe import Examples, Prepared, join_items, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
@@ -56,9 +57,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         data = self.config.data
         path, held_out = getattr(data, split) if other is None else other.test[0], ()
         if other is not None:
-            columns = ("text_column", "label_column")
-            own = {name: getattr(other, name) or getattr(data, name) for name in columns}
-            data = replace(data, train=path, val=path, format=other.format, on_bad=other.on_bad, **own)
+            data = replace(replace_shared(data, other), train=path, val=path)
         if path is None and data.train is None:
             pairs = make_reviews(split, self.run.seed, data.target)
         elif path is None and split == "test":
@@ -168,8 +167,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         """Yield the texts of a file, with or without labels."""
-        data = self.config.data
-        texts = read_sources(path, "text", column=data.text_column, header=data.header)
+        given = self.reading
+        texts = read_sources(path, "text", column=given.text_column, header=given.header, format=given.format)
         return (Input(text, str(path), line, problem) for line, text, problem in texts)
 
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:

@@ -29,6 +29,7 @@ from regard.models.build import build_tagger
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import Entity, TagsAnswer
+from regard.recipes.base.config import replace_shared
 from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.recipe import Examples, Prepared, Recipe, describe_skipped, join_items, plan_by_length
 from regard.recipes.base.scoring import device_of
@@ -62,7 +63,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         data = self.config.data
         path = getattr(data, split) if other is None else other.test[0]
         if other is not None:
-            data = dataclasses.replace(data, train=path, val=path, format=other.format, on_bad=other.on_bad)
+            data = dataclasses.replace(replace_shared(data, other), train=path, val=path)
         held_out: tuple[str, ...] = ()
         if path is None and data.train is None:
             sentences = make_sentences(split, self.run.seed)
@@ -178,7 +179,10 @@ class TagsRecipe(Recipe[TagsRunConfig]):
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         """Yield the sentences of a file of tokens, with or without tags."""
-        for line, tokens, problem in read_words(path, self.config.data):
+        given = self.reading
+        chosen = {} if given.format == "auto" else {"format": given.format}
+        data = dataclasses.replace(self.config.data, header=given.header, token_column=given.token_column, **chosen)
+        for line, tokens, problem in read_words(path, data):
             yield Input(list(tokens), str(path), line, problem)
 
     def shorten(self, value: str | Sequence[str]) -> list[str]:

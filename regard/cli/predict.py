@@ -2,8 +2,8 @@
 
 Prints one line for each input, in order (several for boxes, events and tracks). Where inputs are several files, the
 name of the file comes first. With several outputs per input, tab-separated rows of input number, rank, score and text;
-with --json one object per input, in the form of the recipe (regard.recipes.base.answers). The output of an empty line
-is empty. A run that generates images prints the names of the files written.
+with --json one object per input, in the form of the recipe (regard.recipes.base.answers). A run that generates images
+prints the names of the files written.
 """
 
 import json
@@ -57,8 +57,8 @@ class PredictOptions(DecodingOptions):
     those of the COCO file that is the INPUT; for other inputs, images are numbered from 1, and categories in the order
     of the labels of the run. All boxes are printed, as average precision requires, unless --threshold is given."""
     on_bad: Literal["error", "skip", "truncate"] = "error"
-    """Handling of inputs that cannot be used (too long, not UTF-8, damaged): error stops; skip gives an empty output in
-    their place and counts them; truncate also cuts texts that are too long."""
+    """Handling of inputs that cannot be used (too long, not UTF-8, damaged, an empty text to classify): error stops;
+    skip gives an empty output in their place and counts them; truncate also cuts texts that are too long."""
 
 
 @settings

@@ -181,7 +181,7 @@ def test_predict_prints_one_line_per_input_line_and_warns(
     assert len(out.splitlines()) == 4
     assert out.splitlines()[1:3] == ["", ""]
     assert err.splitlines() == [
-        "inputs 2, 3 are empty, and so are their outputs",
+        "inputs 2 and 3 are empty, and so are their outputs",
         "never seen in training, so read as unknown: '\u0436', in input 4",
     ]
 

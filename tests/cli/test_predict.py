@@ -39,6 +39,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "sources.jsonl": "".join(json.dumps({"source": a}) + "\n" for a in WORDS),
         "lines.txt": "\n".join(WORDS),
     }
+    for name in ("folder", "12"):
+        (tmp_path / name).mkdir()
     for name, content in contents.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
     (tmp_path / "pairs.tsv.gz").write_bytes(gzip.compress(contents["pairs.tsv"].encode()))
@@ -157,8 +159,11 @@ def test_gradients_of_a_figure_are_refused(run: Path, files: Path, capsys) -> No
     [
         (
             ["pears.tsv"],
-            "pears.tsv: no such file; did you mean pairs.tsv?; a text like this is read from standard input",
+            "pears.tsv: no such file. Did you mean pairs.tsv? As a text, give it on standard input: echo pears.tsv |",
         ),
+        (["folder/typo"], "folder/typo: no such file. As a text, give it on standard input: echo folder/typo |"),
+        (["./typo"], "./typo: no such file."),
+        (["~/typo"], "echo '~/typo' | regard"),
         (["lines.txt", "nofile.txt"], "nofile.txt: no such file"),
         ([" "], "the text is empty"),
         (["."], r"\.: is a folder, expected a text or a file"),
@@ -170,6 +175,13 @@ def test_words_that_are_no_inputs_are_named(command: str, words, message: str, r
     out, err = capsys.readouterr()
     assert out == ""
     assert message.replace("\\", "") in err
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.filterwarnings("ignore:never seen in training")
+@pytest.mark.parametrize("text", ["12/05/98", "3/4", "and/or", "in ./a"])
+def test_texts_with_slashes_are_inputs(text: str, run: Path, capsys) -> None:
+    assert predict(run, text, capsys=capsys) == load(run).predict([text])
 
 
 def test_lines_with_tabs_are_reported_once(run: Path, files: Path, capsys) -> None:

@@ -101,10 +101,24 @@ def test_reviews_answer_from_python(reviews):
     assert best.text == "odd"
     assert best.score > second.score > third.score
     assert best.score + second.score + third.score == pytest.approx(1, abs=1e-5)
-    with pytest.warns(UserWarning, match="input 2 is empty"):
-        assert len(trained.predict(["it was fine", " "])) == 2
+    with pytest.raises(UserError, match="input 2 is empty: it has no words to classify"):
+        trained.predict(["it was fine", " "])
     with pytest.raises(TypeError, match="must be a list, got one text"):
         trained.predict("it was fine")
+
+
+def test_empty_texts_are_bad_inputs(reviews, capsys, tmp_path):
+    lines = tmp_path / "lines.txt"
+    lines.write_text("it was dull\n\n  \nit was great\n", encoding="utf-8")
+    assert main(["predict", str(reviews), str(lines)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "bad\n"
+    assert "input 2 is empty: it has no words to classify" in err
+    assert main(["predict", str(reviews), str(lines), "--on-bad", "skip"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "bad\n\n\ngood\n"
+    assert "skipped: input 3 is empty" in err
+    assert "skipped 2 of 4 inputs" in err
 
 
 def test_reviews_answer_on_the_command_line(reviews, capsys, tmp_path):

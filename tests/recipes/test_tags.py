@@ -135,6 +135,8 @@ def test_names_are_recognized_by_the_word_before_them(run, capsys):
     trained = load(run / "run")
     with pytest.warns(UserWarning, match="input 3 is empty: it has no tokens to tag"):
         answers = trained.predict(["mister hill saw", ["the", "hill", "saw"], ""])
+    with pytest.warns(UserWarning, match="inputs 1 and 2 are empty: they have no tokens to tag"):
+        assert trained.predict(["", " "]) == [[], []]
     assert answers == [["O", "B-NAME", "O"], ["O"] * 3, []]
     assert main(["predict", str(run / "run"), "mister van lake"]) == 0
     assert capsys.readouterr().out == "O B-NAME I-NAME\n"

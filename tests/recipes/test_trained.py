@@ -89,7 +89,7 @@ def test_predict_refuses_one_text_and_impossible_numbers(trained_run: TrainedRun
 
 
 def test_empty_text_has_an_empty_output_and_a_warning(trained_run: TrainedRun) -> None:
-    with pytest.warns(UserWarning, match="inputs 1, 3 are empty, and so are their outputs"):
+    with pytest.warns(UserWarning, match="inputs 1 and 3 are empty, and so are their outputs"):
         outputs = trained_run.predict([" ", "bob", ""])
     assert outputs == ["", trained_run.predict(["bob"])[0], ""]
 

@@ -429,6 +429,13 @@ def describe_skipped(origin: str, noun: str, skipped: Sequence[str]) -> tuple[st
     return (f"{origin}: skipped {len(skipped)} {noun}; first: {skipped[0]}",) if skipped else ()
 
 
+def describe_empty(numbers: Sequence[int], one: str, many: str) -> str:
+    """Return the note that inputs are empty, with what follows for one or for several of them."""
+    *others, last = join_items(numbers).split(", ")
+    listed = f"{', '.join(others)} and {last}" if others else last
+    return f"inputs {listed} are empty{many}" if others else f"input {listed} is empty{one}"
+
+
 def join_items(items: Sequence[object]) -> str:
     """Return the first items of a list for a message, and their number."""
     more = f" ... ({len(items)} in all)" if len(items) > _NOTES else ""

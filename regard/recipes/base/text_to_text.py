@@ -33,7 +33,7 @@ from regard.recipes.base.config import PairsEvaluation, PairsPrediction, default
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.inputs import Input
 from regard.recipes.base.likelihood import explain_tokens
-from regard.recipes.base.recipe import ConfigT, Examples, Prepared, Ranked, Recipe, join_items
+from regard.recipes.base.recipe import ConfigT, Examples, Prepared, Ranked, Recipe, describe_empty, join_items
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of, loss_per_token
 from regard.recipes.base.text_pairs import Codec, Texts, filter_by_length
@@ -203,9 +203,7 @@ class TextToTextRecipe(Recipe[ConfigT]):
                 unknown[first + owner] = self.codec.source.unknown(text.strip())
             prepared.add(owner, ids, text.strip())
         if empty:
-            is_one = len(empty) == 1
-            verb = "is empty, and so is its output" if is_one else "are empty, and so are their outputs"
-            prepared.notes.append(f"input{'' if is_one else 's'} {join_items(empty)} {verb}")
+            prepared.notes.append(describe_empty(empty, ", and so is its output", ", and so are their outputs"))
         if unknown:
             pieces = dict.fromkeys(piece for pieces in unknown.values() for piece in pieces)
             shown = f"{join_items([repr(piece) for piece in pieces])}, in input {join_items(list(unknown))}"

@@ -30,7 +30,7 @@ from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.config import replace_shared
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Examples, Prepared, join_items, plan_by_length
+from regard.recipes.base.recipe import Examples, Prepared, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
 from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader, RatioTexts, attach_ratios
@@ -172,16 +172,17 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         return (Input(text, str(path), line, problem) for line, text, problem in texts)
 
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
-        """Return the ids of each text, and its log-count ratios. An empty text is read as one unknown token."""
-        prepared, empty = Prepared(len(inputs)), []
+        """Return the ids of each text, and its log-count ratios.
+
+        Raises: UserError for an empty text.
+        """
+        prepared = Prepared(len(inputs))
         for owner, given in enumerate(inputs):
             text = given.strip()
+            if not text:
+                raise UserError(f"input {first + owner} is empty: it has no words to classify")
             ratios = None if self.ratios is None else self.ratios.compute(self._cut(text))
             prepared.add(owner, (self.encode([text])[0].tolist(), ratios), text)
-            if not text:
-                empty.append(first + owner)
-        if empty:
-            prepared.notes.append(f"input {join_items(empty)} is empty: it has no words to classify")
         return prepared
 
     def plan(self, rows: Sequence[Any]) -> list[range]:

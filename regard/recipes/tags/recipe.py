@@ -31,7 +31,7 @@ from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import Entity, TagsAnswer
 from regard.recipes.base.config import replace_shared
 from regard.recipes.base.inputs import TABLES, Input
-from regard.recipes.base.recipe import Examples, Prepared, Recipe, describe_skipped, join_items, plan_by_length
+from regard.recipes.base.recipe import Examples, Prepared, Recipe, describe_empty, describe_skipped, plan_by_length
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.tags import get_entities, has_entities, tag_scores
 from regard.recipes.tags.config import TagsRunConfig
@@ -210,7 +210,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
                 )
             prepared.add(owner, (ids, starts), tokens)
         if empty:
-            prepared.notes.append(f"input {join_items(empty)} is empty: it has no tokens to tag")
+            prepared.notes.append(describe_empty(empty, ": it has no tokens to tag", ": they have no tokens to tag"))
         return prepared
 
     def plan(self, rows: Sequence[Any]) -> list[range]:

@@ -127,9 +127,6 @@ class RunFolder:
         if self.is_resumed:
             self.run = dataclasses.replace(before, config=self.run.config)
             self.report = self._find_report(notify)
-            if self.report is not None:
-                for old, new in self._moved.values():
-                    notify(f"{new} was not read: the run in {folder} is finished, with the data {old}")
             is_finished = (folder / _REPORT).exists() and (folder / "model.safetensors").exists()
             if self.report is None and is_finished and not _has_checkpoint(folder):
                 raise UserError(
@@ -190,8 +187,7 @@ class RunFolder:
         learn:   writes vocabularies, labels and scales to a folder; not called once training started with them.
         digests: digests by path of the data that was read (regard.system.fingerprints).
         """
-        by_ending = getattr(self.run.config.data, "format", "auto") == "auto"
-        data = summarize(digests, self._paths, by_ending=by_ending)
+        data = self._summarize(digests)
 
         def write(root: Path) -> bool:
             if not self._has_begun:
@@ -199,12 +195,39 @@ class RunFolder:
                 return True
             learned_files.check_learned(root)
             self.learned.check_data(root, data)
-            for name, (before, now) in self._moved.items():
-                notify(f"{name} has moved from {before} to {now}; its content is the same")
+            self._report_moved(notify)
             self._write_settings(root)
             return not any(root.glob("checkpoints/step-*"))
 
         return self.directory.write(write)
+
+    def may_have_other_data(self) -> bool:
+        """Return True if a finished run is given other paths of data, or data that was written after its report."""
+        report = (self.directory.path / _REPORT).stat().st_mtime
+        existing = [path for path in self._paths.values() if os.path.exists(path)]
+        return bool(self._moved) or any(os.stat(path).st_mtime > report for path in existing)
+
+    def check_same_data(self, digests: Mapping[str, str], notify: Callable[[str], None]) -> None:
+        """Raise UserError if a finished run is given data other than that of its training.
+
+        digests: digests by path of the data that was read.
+        """
+        if change := self.learned.describe_change(self._summarize(digests)):
+            folder, name = self.directory.path, self.run.recipe
+            raise UserError(
+                f"{change}, but the run in {folder} is finished, so nothing was trained. To train on this data, choose "
+                f"another folder: regard train {name} --run OTHER, with --init {folder} to start from its parameters"
+            )
+        self._report_moved(notify)
+
+    def _summarize(self, digests: Mapping[str, str]) -> dict[str, Any]:
+        """Return digests of data by role."""
+        by_ending = getattr(self.run.config.data, "format", "auto") == "auto"
+        return summarize(digests, self._paths, by_ending=by_ending)
+
+    def _report_moved(self, notify: Callable[[str], None]) -> None:
+        for name, (before, now) in self._moved.items():
+            notify(f"{name} has moved from {before} to {now}; its content is the same")
 
     def _write_settings(self, root: Path) -> None:
         if self._before is not None and not self.is_resumed:

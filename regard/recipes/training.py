@@ -125,6 +125,8 @@ def train_run(
         opening = open_run_folder(folder, run, resolve=resolve, notify=notify)
         own = world.run_on_main(partial(stack.enter_context, opening))
         if own.report:
+            if world.run_on_main(own.may_have_other_data):
+                world.run_on_main(partial(_check_same_data, own, notify))
             return RunResult(own.report if world.is_main else None, is_interrupted=False, was_finished=True)
         if own.is_resumed:
             notify(f"continuing the run in {folder}")
@@ -137,6 +139,14 @@ def train_run(
         if own.run.config.train.keep_finished == "model":
             own.directory.write(_remove_checkpoints)
     return RunResult(report, is_interrupted=False, was_finished=False)
+
+
+def _check_same_data(own: RunFolder, notify: Callable[[str], None]) -> None:
+    """Raise UserError if the data of a finished run is not that of its training."""
+    notify(f"reading {', '.join(data_paths(own.run).values())}")
+    with record_digests() as digests:
+        create_recipe(own.run, notify).check()
+    own.check_same_data(digests, notify)
 
 
 def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:

@@ -190,16 +190,35 @@ def test_finished_run_in_a_read_only_folder_is_reported(
     assert "is finished: it stopped by" in capsys.readouterr().out
 
 
-def test_other_data_of_a_finished_run_is_said_not_to_be_read(
+def test_other_data_of_a_finished_run_is_refused(
     run: Path, data_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = tmp_path / "other.tsv"
-    other.write_text("other\tdata\n", encoding="utf-8")
     for name in ("checkpoints", "snapshots"):  # as after --train.keep-finished model
         shutil.rmtree(run / name, ignore_errors=True)
-    assert main([*resume_arguments(run, data_folder), "--data.train", str(other)]) == 0
-    error = capsys.readouterr().err
-    assert f"{other} was not read: the run in {run} is finished, with the data {data_folder / 'train.tsv'}" in error
+    moved, other = tmp_path / "moved.tsv", tmp_path / "other.tsv"
+    shutil.copy(data_folder / "train.tsv", moved)
+    other.write_text("other\tdata\n", encoding="utf-8")
+    arguments = resume_arguments(run, data_folder)
+    assert main([*arguments, "--data.train", str(moved)]) == 0
+    assert "has moved from" in capsys.readouterr().err
+    message = last_error(capsys, [*arguments, "--data.train", str(other)])
+    assert f"{other}: its content has changed since the run started" in message
+    assert f"the run in {run} is finished, so nothing was trained" in message
+    assert f"with --init {run} to start from its parameters" in message
+
+
+def test_edited_data_of_a_finished_run_is_detected(
+    run: Path, data_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, arguments = data_folder / "train.tsv", resume_arguments(run, data_folder)
+    content = path.read_bytes()
+    assert main(arguments) == 0  # the files were written again, with the same content
+    try:
+        path.write_bytes(content.replace(b"a", b"e"))
+        message = last_error(capsys, arguments)
+    finally:
+        path.write_bytes(content)
+    assert f"{path}: its content has changed since the run started, but the run in {run} is finished" in message
 
 
 def test_trained_weights_without_a_checkpoint_are_not_overwritten(

@@ -45,6 +45,8 @@ def run(argv: list[str]) -> int:
         )
         return DONE
     parsed = parse(argv, EvaluateOptions(), defaults, max_positionals=1, expected="one run folder, and options")
+    if "-" in parsed.config.data.test:
+        raise UserError("--data.test must be a file, got - (standard input): write the data to a file")
     out = parsed.own.predictions
     if out is not None:
         if len(parsed.config.data.split()) > 1:

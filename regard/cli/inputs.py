@@ -132,7 +132,17 @@ def _read_word(word: str, trained: Any, option: str | None) -> Iterator[list[Inp
         if sys.stdin.isatty():
             print_notice("Reading standard input: one input per line, Ctrl-D to end.")
         lines = read_stream_lines(cast("BufferedIOBase", sys.stdin.buffer), "standard input", on_bad=on_bad)
-        yield from _to_inputs(lines, "standard input", trained)
+        try:
+            yield from _to_inputs(lines, "standard input", trained)
+        except UserError as error:
+            if trained.input in ("text", "vector"):
+                raise
+            is_binary = isinstance(error.__cause__, UnicodeDecodeError)
+            problem = "standard input is not text" if is_binary else str(error).rstrip(".")
+            raise UserError(
+                f"{problem}. Standard input must hold the names of files, one in each line; to give one file, name it "
+                f"in place of - (the run reads: {trained.input})"
+            ) from error
     elif path.is_dir() if exists(word) else False:
         if not recipe.files_of_folder:
             raise UserError(f"{word}: is a folder, expected a text or a file")

@@ -96,7 +96,7 @@ class Tokenizer:
             before = f"{origin}: " if origin else ""
             raise UserError(
                 f"{before}no {config.kind} vocabulary can be learned: the training texts have no token that "
-                f"occurs at least min_count = {config.min_count} times."
+                f"occurs at least {config.min_count} times (min-count of the tokenizer)."
             )
         if config.kind != "bpe":
             return cls(config, pieces=pieces)

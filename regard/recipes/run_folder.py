@@ -289,6 +289,11 @@ def check_data_files(run: Run, *, is_resumed: bool) -> None:
             is_file = name.startswith(("train", "val", "test")) and isinstance(path, str) and not path.startswith("hf:")
             if not is_file or os.path.exists(path):
                 continue
+            if path == "-":
+                raise UserError(
+                    f"{option_name(f'data.{name}')} must be a file, got - (standard input), which cannot be read more "
+                    "than once, as resumed and later runs must: write the data to a file"
+                )
             try:
                 check_readable(Path(path))
             except UserError as error:

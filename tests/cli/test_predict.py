@@ -1,8 +1,10 @@
 """`regard predict` and `look` on the files that a run was trained on, structured answers, and inputs that are bad."""
 
 import gzip
+import io
 import json
 import shutil
+import sys
 import warnings
 from dataclasses import fields
 from pathlib import Path
@@ -279,8 +281,6 @@ SMALL += "--train.tensorboard false --train.warmup 1"
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with images of two classes, and a run that was trained on them."""
-    from PIL import Image  # noqa: PLC0415
-
     folder = tmp_path_factory.mktemp("photos")
     for label, shade in {"dark": 20, "light": 220}.items():
         (folder / "train" / label).mkdir(parents=True)
@@ -316,6 +316,10 @@ def test_images_of_folders_lists_and_several_files_are_named(photos: Path, monke
     (photos / "wrong.txt").write_text("train/dark/0.png\nhello\n")
     assert main(["predict", str(run), "wrong.txt"]) == 2
     assert "wrong.txt, line 2: hello: no such file" in capsys.readouterr().err
+    for given in (Path(paths[0]).read_bytes(), b"hello"):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        assert main(["predict", str(run), "-"]) == 2
+        assert "Standard input must hold the names of files, one in each line" in capsys.readouterr().err
     assert main(["predict", str(run), "nothing.png"]) == 2
     assert "nothing.png: no such file" in capsys.readouterr().err
 

@@ -42,6 +42,7 @@ def test_options_of_the_command_line_in_a_settings_file_are_named(tmp_path: Path
     [
         ([], "no training data: --data.train must be"),
         (["--data.train", "nofile.tsv"], "nofile.tsv: no such file"),
+        (["--data.train", "-"], "--data.train must be a file, got - (standard input)"),
         (["--data.train", __file__, "--data.test", "nofile.tsv"], "nofile.tsv: no such file"),
     ],
 )

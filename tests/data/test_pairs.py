@@ -256,9 +256,9 @@ def test_limit_length_counts_or_names_long_pairs(tmp_path):
     keep, skipped = limit_length(pairs, lengths, max_length=5, on_bad="skip")
     assert (keep, skipped.counts) == ([0], {"wrong number of columns": 1, "too long": 2})
     assert len(pairs.skipped) == 1
-    with pytest.raises(UserError, match="line 3: 3 source and 6 target tokens, longer than max_length = 5"):
+    with pytest.raises(UserError, match=r"line 3: 3 source and 6 target tokens, more than --data.max-length 5"):
         limit_length(pairs, lengths, max_length=5, on_bad="error")
-    with pytest.raises(UserError, match="no pair has at most max_length = 2 tokens"):
+    with pytest.raises(UserError, match=r"no pair has at most --data.max-length 2 tokens"):
         limit_length(pairs, lengths, max_length=2, on_bad="skip")
     with pytest.raises(ValueError, match=r"one entry per pair \(3\), got 2"):
         limit_length(pairs, lengths[1:], max_length=5, on_bad="skip")

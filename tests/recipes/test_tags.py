@@ -179,7 +179,7 @@ def test_tags_are_scored_and_refused(run, capsys, tmp_path):
     assert "other.txt, line 4: tag 'B-PLACE' does not occur in the training" in capsys.readouterr().err
     assert main(["evaluate", str(run / "run"), "--data.test", str(other), "--data.on-bad", "skip", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["examples"] == 1
-    with pytest.raises(UserError, match="more than the run's max_length = 256"):
+    with pytest.raises(UserError, match=r"more than the run's --data.max-length 256"):
         load(run / "run").predict(["lake " * 300])
 
 

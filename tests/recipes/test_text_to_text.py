@@ -121,7 +121,7 @@ def test_run_without_test_data_has_no_test_score(tmp_path: Path, capsys: pytest.
 BAD = {
     "--data.val missing.tsv": "missing.tsv",
     "--data.test missing.tsv": "missing.tsv",
-    "--data.max-length 3": "train.tsv, line 1: 4 source and 4 target tokens, longer than max_length = 3",
+    "--data.max-length 3": "train.tsv, line 1: 4 source and 4 target tokens, more than --data.max-length 3",
     "--train.device warp": "device must be auto, cpu, cuda, cuda:1, mps or xpu, got 'warp'",
     "--model.tie target --tokenizer.joint false --model.core.width 0": "width must be from 1 to 65,536",
     "--tokenizer.joint false": "model.tie must be target or none if --tokenizer.joint is false, got all",

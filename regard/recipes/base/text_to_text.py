@@ -195,7 +195,10 @@ class TextToTextRecipe(Recipe[ConfigT]):
             ids = [] if len(text) > limit * _CHARACTERS_PER_TOKEN else self.codec.source.encode(text.strip())
             if len(ids) > limit or len(text) > limit * _CHARACTERS_PER_TOKEN:
                 size = f"{len(ids):,} tokens" if ids else f"{len(text):,} characters"
-                raise UserError(f"input {first + owner} is too long: {size}; the limit is max_length = {limit} tokens")
+                option = "--max-length" if hasattr(self.settings, "max_length") else "--data.max-length"
+                raise UserError(
+                    f"input {first + owner} is too long: {size}; the limit is {limit} tokens ({option} of the training)"
+                )
             if not ids:
                 empty.append(first + owner)
                 continue

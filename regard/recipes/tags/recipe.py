@@ -102,7 +102,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
             if not unknown and length <= most:
                 keep.append(i)
                 continue
-            problem = f"{length} subwords, more than max_length = {most}"
+            problem = f"{length} subwords, more than --data.max-length {most}"
             if unknown:
                 problem = self.labels.describe_unknown(unknown[0], ("tag", "sentence"))
             skipped.append(f"{sentences.where(i)}: {problem}")
@@ -206,7 +206,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
             ids, starts = encode_words(tokens, self.tokenizer)
             if len(ids) > most:
                 raise UserError(
-                    f"input {first + owner} has {len(ids)} subwords, more than the run's max_length = {most}"
+                    f"input {first + owner} has {len(ids)} subwords, more than the run's --data.max-length {most}"
                 )
             prepared.add(owner, (ids, starts), tokens)
         if empty:

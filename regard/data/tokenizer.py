@@ -146,6 +146,11 @@ class Tokenizer:
             return [self._label(number) for number in content]
         return [f"<unk:{part}>" if number == UNK else self._label(number) for number, part in self._parts(content)]
 
+    @property
+    def noun(self) -> str:
+        """What tokens are, in the plural, for messages."""
+        return {"bpe": "subwords", "word": "words", "char": "characters"}[self.config.kind]
+
     def segment(self, text: str) -> list[str]:
         """Return the part of the normalized text for each token, known or not."""
         return [part for _, part in self._parts(text)]

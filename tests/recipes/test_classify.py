@@ -16,6 +16,7 @@ from regard.errors import UserError
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.pictures import patch_axis
 from regard.recipes.load import load
+from regard.recipes.metrics.report import round_scores
 from regard.recipes.metrics.vectors import class_scores, class_table, label_table
 from regard.recipes.targets.labels import ClassTarget
 from tests.helpers import close
@@ -354,6 +355,19 @@ def test_classes_are_counted() -> None:
     present = torch.tensor([[True, False], [True, True]])
     rows = label_table(torch.tensor([[True, False], [False, True]]), present, ("x", "y"))["classes"]
     assert rows["x"] == {"precision": 100, "recall": 50, "f1": pytest.approx(200 / 3), "examples": 2}
+
+
+def test_scores_have_no_errors_of_their_computation():
+    assert round_scores({"a": 100 * 0.545, "b": [1, 0.1 + 0.2, "c"], "d": {"e": float("inf")}}) == (
+        {"a": 54.5, "b": [1, 0.3, "c"], "d": {"e": float("inf")}}
+    )
+
+
+def test_words_unknown_to_a_model_are_shown_and_counted_as_words(reviews):
+    trained = load(reviews)
+    (sample,) = trained.look(["it was xyzzy"])
+    assert sample.sample.axes["source"].labels[-1] == "<unk:xyzzy>"
+    assert trained.recipe.describe().partition(";")[0] == f"{len(trained.recipe.tokenizer)} words"
 
 
 def test_predictions_are_written(reviews: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

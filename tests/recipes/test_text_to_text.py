@@ -113,6 +113,8 @@ def test_run_without_test_data_has_no_test_score(tmp_path: Path, capsys: pytest.
     assert main(["look", str(tmp_path / "run"), "--test", "0"]) == 2
     assert "has no test data: name an input in place of its number" in capsys.readouterr().err
     out, test = tmp_path / "answers.jsonl", tmp_path / "test.tsv"
+    assert main(["evaluate", str(tmp_path / "run"), "--data.test", str(test), "--predictions", "answers.csv"]) == 2
+    assert "the suffix must be .jsonl or .ndjson, got answers.csv" in capsys.readouterr().err
     assert main(["evaluate", str(tmp_path / "run"), "--data.test", str(test), "--predictions", str(out)]) == 0
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [f"{line['source']}\t{line['reference']}" for line in lines] == test.read_text().splitlines()

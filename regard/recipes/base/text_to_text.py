@@ -119,9 +119,10 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def describe(self) -> str:
         """Return the sizes of the vocabularies."""
-        if self.codec.source is self.codec.target:
-            return f"{len(self.codec.source):,} subwords in a joint vocabulary"
-        return f"{len(self.codec.source):,} source and {len(self.codec.target):,} target subwords"
+        source, target = self.codec.source, self.codec.target
+        if source is target:
+            return f"{len(source):,} {source.noun} in a joint vocabulary"
+        return f"{len(source):,} source {source.noun} and {len(target):,} target {target.noun}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """Return the metric of greedy outputs for `val_sample` pairs, and nll and perplexity of all pairs."""

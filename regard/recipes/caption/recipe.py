@@ -126,7 +126,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     def describe(self) -> str:
         """Return the input size and the size of the vocabulary."""
         data = self.config.data
-        return f"images of {data.width} x {data.height}; {len(self.tokenizer):,} subwords"
+        return f"images of {data.width} x {data.height}; {len(self.tokenizer):,} {self.tokenizer.noun}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """Return BLEU of greedy captions for `val_sample` images, and nll and perplexity of all of them."""

@@ -156,7 +156,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
 
     def describe(self) -> str:
         """Return the size of the vocabulary and the possible answers."""
-        return f"{len(self.tokenizer):,} subwords; {self.target.signature}"
+        return f"{len(self.tokenizer):,} {self.tokenizer.noun}; {self.target.signature}"
 
     def evaluation_batches(self, examples: Examples[list[str]]) -> Iterator[Any]:
         """Return batches of texts of similar length."""
@@ -196,7 +196,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
 
     def input_sample(self, inference: ActiveModel, prepared: Prepared, row: int) -> Sample:
         """Return the text and its tokens."""
-        pieces = self.tokenizer.tokens(prepared.rows[row][0])
+        ids, text = prepared.rows[row][0], prepared.facts[row]
+        pieces = self.tokenizer.tokens(text)[: len(ids)] or self.tokenizer.tokens(ids)
         return Sample(title=prepared.facts[row], axes={"source": Axis(labels=tuple(pieces), kind="token")})
 
     def encode(self, texts: Sequence[str]) -> Ragged:

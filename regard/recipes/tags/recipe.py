@@ -102,7 +102,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
             if not unknown and length <= most:
                 keep.append(i)
                 continue
-            problem = f"{length} subwords, more than --data.max-length {most}"
+            problem = f"{length} {self.tokenizer.noun}, more than --data.max-length {most}"
             if unknown:
                 problem = self.labels.describe_unknown(unknown[0], ("tag", "sentence"))
             skipped.append(f"{sentences.where(i)}: {problem}")
@@ -148,7 +148,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
 
     def describe(self) -> str:
         """Return the sizes of the vocabulary and of the tag set."""
-        return f"{len(self.tokenizer):,} subwords, {len(self.labels)} tags"
+        return f"{len(self.tokenizer):,} {self.tokenizer.noun}, {len(self.labels)} tags"
 
     def score(self, inference: ActiveModel, examples: Examples[TaggedSentences], options: Any) -> dict[str, Any]:
         """Return token accuracy, entity F1 and nll."""
@@ -206,7 +206,8 @@ class TagsRecipe(Recipe[TagsRunConfig]):
             ids, starts = encode_words(tokens, self.tokenizer)
             if len(ids) > most:
                 raise UserError(
-                    f"input {first + owner} has {len(ids)} subwords, more than the run's --data.max-length {most}"
+                    f"input {first + owner} has {len(ids)} {self.tokenizer.noun}, more than the run's "
+                    f"--data.max-length {most}"
                 )
             prepared.add(owner, (ids, starts), tokens)
         if empty:

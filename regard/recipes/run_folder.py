@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from regard.errors import UserError
+from regard.errors import UserError, did_you_mean
 from regard.recipes import learned_files
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import Init, Run, data_paths, find_moved_data, parameter_settings, training_fingerprint
@@ -56,7 +56,9 @@ def read_run(folder: str | Path, own: Entry | None = None) -> Run:
         if path.parent.is_file():
             raise UserError(f"{folder} is a file, expected a run folder; an archive must be unpacked first")
         problem = "is not a run folder: it has no run.json" if Path(folder).is_dir() else "does not exist"
-        raise UserError(f"{folder} {problem}; create one with `regard train RECIPE --run {folder}`")
+        parent = path.parent.parent
+        near = did_you_mean(path.parent.name, [one.name for one in parent.glob("*/")]) if parent.is_dir() else ""
+        raise UserError(f"{folder} {problem}; create one with `regard train RECIPE --run {folder}`{near and '.'}{near}")
     content = _json(path)
     version = content.get("format_version")
     if type(version) is int and version != FORMAT_VERSION:

@@ -229,7 +229,10 @@ def test_look_writes_a_picture_and_never_over_another(
         ("--layer", "3"): "layer must be one of 1, got 3",
         ("--sample", "1"): "sample must be between 0 and 0, got 1",
         ("--kind", "chain"): "got 'chain'",
-        ("--view", "tracks"): "requires a sample with a picture of kind plane",
+        (
+            "--view",
+            "tracks",
+        ): "which this sample does not have; its views are alignment, links",
     }.items():
         assert main(["look", str(run), "stop", "--out", str(tmp_path / "b.svg"), *options]) == 2
         assert message in capsys.readouterr().err

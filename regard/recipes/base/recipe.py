@@ -130,6 +130,8 @@ class Recipe(ABC, Generic[ConfigT]):
     """Suffixes of files whose rows are inputs (`read_inputs`), besides files of lines."""
     files_of_folder: tuple[str, ...] = ()
     """Suffixes of the files of a folder that are inputs; empty if no folder is an input."""
+    least_val: int = 10
+    """Number of validation examples below which training notifies that they are few."""
     decodes: bool = False
     """True if answers are decoded token by token, by an engine (regard.engines)."""
 

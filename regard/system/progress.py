@@ -54,28 +54,34 @@ def format_time(seconds: float) -> str:
 
 
 class _Lines:
-    """Progress as lines on standard error, one each _EVERY seconds, with the interface of rich's Progress."""
+    """Progress as lines on standard error, one each _EVERY seconds, with the interface of rich's Progress.
+
+    A line has all computations that run, the outermost first.
+    """
 
     def __init__(self) -> None:
-        self._tasks: list[tuple[str, int | None, float]] = []
+        self._tasks: dict[int, tuple[str, int | None, float]] = {}
+        self._texts: dict[int, str] = {}
         self._last = time.monotonic()
 
-    def add_task(self, noun: str, *, total: int | None, rate: str) -> int:
-        self._tasks.append((noun, total, time.monotonic()))
-        return len(self._tasks) - 1
+    def add_task(self, noun: str, *, total: int | None, rate: str) -> int:  # noqa: ARG002
+        number = max(self._tasks, default=0) + 1
+        self._tasks[number] = noun, total, time.monotonic()
+        return number
 
     def update(self, task: int, *, completed: int, rate: str) -> None:
         now, (noun, total, start) = time.monotonic(), self._tasks[task]
-        if now - self._last < _EVERY:
-            return
-        self._last = now
-        of, left = ("", "") if total is None else (f" of {total:,}", "")
-        if total and completed:
-            left = f"  {format_time((now - start) * max(0, total - completed) / completed)} left"
-        print(f"{completed:,}{of} {noun}  {rate}{left}", file=sys.stderr, flush=True)
+        of = "" if total is None else f" of {total:,}"
+        left = (now - start) * max(0, total - completed) / completed if total and completed else None
+        remaining = "" if left is None else f"  {format_time(left)} left"
+        self._texts[task] = f"{completed:,}{of} {noun}  {rate}{remaining}"
+        if now - self._last >= _EVERY:
+            self._last = now
+            print("; ".join(self._texts[number] for number in sorted(self._texts)), file=sys.stderr, flush=True)
 
     def remove_task(self, task: int) -> None:
-        """Do nothing: lines remain."""
+        del self._tasks[task]
+        self._texts.pop(task, None)
 
 
 @contextmanager

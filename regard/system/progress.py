@@ -64,7 +64,7 @@ class _Lines:
         self._texts: dict[int, str] = {}
         self._last = time.monotonic()
 
-    def add_task(self, noun: str, *, total: int | None, rate: str) -> int:  # noqa: ARG002
+    def add_task(self, noun: str, *, total: int | None, rate: str) -> int:
         number = max(self._tasks, default=0) + 1
         self._tasks[number] = noun, total, time.monotonic()
         return number

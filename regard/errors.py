@@ -26,6 +26,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a sentence that suggests the known names most similar to `name`, or an empty text."""
-    similar = difflib.get_close_matches(name, list(known), n=3)
-    return f" Did you mean {' or '.join(repr(suggestion) for suggestion in similar)}?" if similar else ""
+    """Return a sentence that suggests the known names most similar to `name` in any case, or an empty text."""
+    by_lower: dict[str, str] = {}
+    for one in known:
+        by_lower.setdefault(one.lower(), one)
+    similar = [by_lower[lower] for lower in difflib.get_close_matches(name.lower(), by_lower, n=3)]
+    return f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""

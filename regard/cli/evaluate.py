@@ -20,6 +20,7 @@ from regard.system.writing import open_text_atomically
 
 USAGE = "regard evaluate RUN [options]"
 ABOUT = "Evaluate a trained model on the test data of its run, or on other data of the same kind."
+_SUFFIXES = (".jsonl", ".ndjson")
 
 
 @settings
@@ -29,7 +30,8 @@ class EvaluateOptions(DecodingOptions):
     json: bool = False
     """Print one JSON object per test set instead of tables."""
     predictions: Path | None = None
-    """File to which the answer to each example is written, with its reference: a line of JSON each."""
+    """File, .jsonl or .ndjson, to which the answer to each example is written, with its reference: a line of JSON
+    each."""
     force: bool = False
     """Replace the file of --predictions if it exists."""
 
@@ -45,10 +47,17 @@ def run(argv: list[str]) -> int:
         )
         return DONE
     parsed = parse(argv, EvaluateOptions(), defaults, max_positionals=1, expected="one run folder, and options")
+    if "-" in parsed.config.data.test:
+        raise UserError("--data.test must be a file, got - (standard input): write the data to a file")
     out = parsed.own.predictions
     if out is not None:
         if len(parsed.config.data.split()) > 1:
             raise UserError("--predictions is the file of one test set: give one --data.test at a time")
+        if out.suffix.lower() not in _SUFFIXES:
+            raise UserError(
+                f"--predictions writes JSON lines, so that the suffix must be {' or '.join(_SUFFIXES)}, got {out}; "
+                "`regard predict` with --out writes the answers as text"
+            )
         check_output(out)
         if out.exists() and not parsed.own.force:
             raise UserError(f"{out} exists; it is replaced only with --force")

@@ -12,6 +12,7 @@ import difflib
 import glob
 import os
 import re
+import shlex
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -79,7 +80,7 @@ def expand_words(words: Sequence[str], kind: str, *, may_mix: bool = False) -> l
                 f"{word}: no such file; several inputs must be files, folders, or texts of several words in quotes"
             )
         if kind not in ("text", "vector") or _looks_like_file(word):
-            raise UserError(f"{word}: no such file{_suggest_file(word)}{_as_text(word, kind)}")
+            raise UserError(f"{word}: no such file.{_suggest_file(word)}{_as_text(word, kind)}")
         expanded.append(word)
     return expanded
 
@@ -131,7 +132,17 @@ def _read_word(word: str, trained: Any, option: str | None) -> Iterator[list[Inp
         if sys.stdin.isatty():
             print_notice("Reading standard input: one input per line, Ctrl-D to end.")
         lines = read_stream_lines(cast("BufferedIOBase", sys.stdin.buffer), "standard input", on_bad=on_bad)
-        yield from _to_inputs(lines, "standard input", trained)
+        try:
+            yield from _to_inputs(lines, "standard input", trained)
+        except UserError as error:
+            if trained.input in ("text", "vector"):
+                raise
+            is_binary = isinstance(error.__cause__, UnicodeDecodeError)
+            problem = "standard input is not text" if is_binary else str(error).rstrip(".")
+            raise UserError(
+                f"{problem}. Standard input must hold the names of files, one in each line; to give one file, name it "
+                f"in place of - (the run reads: {trained.input})"
+            ) from error
     elif path.is_dir() if exists(word) else False:
         if not recipe.files_of_folder:
             raise UserError(f"{word}: is a folder, expected a text or a file")
@@ -218,7 +229,15 @@ def _is_list(name: str) -> bool:
 
 
 def _looks_like_file(word: str) -> bool:
-    return _FILE_NAME.fullmatch(word) is not None
+    """Return True for a name that only files have, and for a path from /, ~, . or .. or below a folder that exists.
+
+    A text such as and/or or 12/05/1998 is none.
+    """
+    if _FILE_NAME.fullmatch(word) is not None:
+        return True
+    first, separator, _ = word.replace(os.sep, "/").partition("/")
+    is_path = bool(separator) and word.split() == [word] and any(map(str.isalpha, word))
+    return is_path and (first in ("", "~", ".", "..") or Path(first).is_dir())
 
 
 def _suggest_file(word: str) -> str:
@@ -227,11 +246,11 @@ def _suggest_file(word: str) -> str:
         near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1)
     except OSError:
         return ""
-    return f"; did you mean {os.path.join(folder, near[0])}?" if near else ""
+    return f" Did you mean {os.path.join(folder, near[0])}?" if near else ""
 
 
 def _as_text(word: str, kind: str) -> str:
-    return f"; a text like this is read from standard input: echo {word} | regard ... -" if kind == "text" else ""
+    return f" As a text, give it on standard input: echo {shlex.quote(word)} | regard ... -" if kind == "text" else ""
 
 
 def decode_argument(word: str) -> str:

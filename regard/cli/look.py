@@ -13,7 +13,7 @@ import re
 import sys
 import webbrowser
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,7 +23,7 @@ from regard.cli.notices import print_notice
 from regard.cli.runs import UseOptions, help_ending, load_trained, read_run_argument, say_if_slow
 from regard.errors import DONE, UserError
 from regard.look.figures.output import SUFFIXES, check_path
-from regard.recipes.base.config import defaults_of_run
+from regard.recipes.base.config import Reading, defaults_of_run
 from regard.recipes.base.inputs import Input
 from regard.recipes.base.run import Run
 from regard.recipes.registry import get_entry
@@ -58,6 +58,8 @@ _LONGEST = 40
 class LookOptions(UseOptions):
     """Options of the command."""
 
+    data: Reading = field(default_factory=Reading)
+    """How files of inputs are read, as for `evaluate`."""
     out: Path | None = None
     """File to write: .html, .png, .svg, .pdf or .safetensors; a page in the run's folder looks/ if not given."""
     test: tuple[Annotated[int, Range(0, 1_000_000_000)], ...] = ()
@@ -112,13 +114,16 @@ def run(argv: list[str]) -> int:
     """Parse the options, record the attention weights and write the page or the figure."""
     is_capture = bool(argv) and argv[0].endswith(_CAPTURE)
     folder, record = (Path(argv[0]), None) if is_capture else read_run_argument(argv, USAGE)
+    own = LookOptions()
+    if record is not None:
+        own = LookOptions(data=get_entry(record.recipe).reading.of_run(record.config))
     if wants_help(argv):
         groups = [] if record is None else collect_groups(_answer_options(record))
-        print(page(USAGE, ABOUT, [*collect_groups(LookOptions()), *groups]) + help_ending("look", record))
+        print(page(USAGE, ABOUT, [*collect_groups(own), *groups]) + help_ending("look", record))
         return DONE
     expected = f"a run folder and at most {_MOST} inputs"
     config = NoSettings() if record is None else _answer_options(record)
-    parsed = parse(argv, LookOptions(), config, max_positionals=1 if is_capture else 1 + _MOST, expected=expected)
+    parsed = parse(argv, own, config, max_positionals=1 if is_capture else 1 + _MOST, expected=expected)
     options, words = parsed.own, parsed.positionals[1:]
     if options.model or options.view in ("positions", "manifold"):
         _check_of_model(options, words, is_capture=is_capture)
@@ -134,6 +139,7 @@ def run(argv: list[str]) -> int:
     models = [None if path.suffix == _CAPTURE else load_trained(path, options, run) for path, run in runs]
     inputs, names = [], []
     if models[0] is not None:
+        models[0].recipe.reading = options.data
         given = _inputs(words, models[0])
         inputs, names = [one.value for one in given], [_title(one) for one in given]
         names += [f"test {models[0].input} {number}" for number in options.test]

@@ -89,7 +89,7 @@ def _dispatch(words: list[str]) -> int:
         print(_overview())
         return DONE
     command, *rest = words
-    if command == "--version":
+    if command in ("-V", "--version"):
         print(f"regard {__version__}")
         return DONE
     if command not in COMMANDS:

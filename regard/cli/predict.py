@@ -2,15 +2,15 @@
 
 Prints one line for each input, in order (several for boxes, events and tracks). Where inputs are several files, the
 name of the file comes first. With several outputs per input, tab-separated rows of input number, rank, score and text;
-with --json one object per input, in the form of the recipe (regard.recipes.base.answers). The output of an empty line
-is empty. A run that generates images prints the names of the files written.
+with --json one object per input, in the form of the recipe (regard.recipes.base.answers). A run that generates images
+prints the names of the files written.
 """
 
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -19,7 +19,7 @@ from regard.cli.notices import print_notice
 from regard.cli.runs import DecodingOptions, help_ending, load_trained, read_run_argument
 from regard.data.images.coco_ids import CocoIds, read_coco_ids
 from regard.errors import DONE, UserError
-from regard.recipes.base.config import NoOptions, defaults_of_run
+from regard.recipes.base.config import NoOptions, Reading, defaults_of_run
 from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.run import Run
 from regard.recipes.registry import RECIPES, get_entry
@@ -48,6 +48,8 @@ _MOST = 1_000_000
 class PredictOptions(DecodingOptions):
     """Options of the command."""
 
+    data: Reading = field(default_factory=Reading)
+    """How files of inputs are read, as for `evaluate`."""
     json: bool = False
     """Print one JSON object per input: its number, its file or source, and the answer: boxes, events, tags, outputs."""
     coco: bool = False
@@ -55,8 +57,8 @@ class PredictOptions(DecodingOptions):
     those of the COCO file that is the INPUT; for other inputs, images are numbered from 1, and categories in the order
     of the labels of the run. All boxes are printed, as average precision requires, unless --threshold is given."""
     on_bad: Literal["error", "skip", "truncate"] = "error"
-    """Handling of inputs that cannot be used (too long, not UTF-8, damaged): error stops; skip gives an empty output in
-    their place and counts them; truncate also cuts texts that are too long."""
+    """Handling of inputs that cannot be used (too long, not UTF-8, damaged, an empty text to classify): error stops;
+    skip gives an empty output in their place and counts them; truncate also cuts texts that are too long."""
 
 
 @settings
@@ -74,7 +76,8 @@ def run(argv: list[str]) -> int:
     folder, record = read_run_argument(argv, USAGE)
     defaults = NoOptions() if record is None else defaults_of_run(get_entry(record.recipe).options, record.config)
     # A run that generates images has options of its own for the files that it writes.
-    own = PredictOptions() if hasattr(defaults, "out") else PredictToFileOptions()
+    reading = Reading() if record is None else get_entry(record.recipe).reading.of_run(record.config)
+    own = PredictOptions(data=reading) if hasattr(defaults, "out") else PredictToFileOptions(data=reading)
     if wants_help(argv):
         groups = [*collect_groups(own), *collect_groups(defaults)]
         if record is not None and record.recipe != "boxes":
@@ -101,6 +104,7 @@ def run(argv: list[str]) -> int:
         if record is not None and record.recipe != "boxes":
             raise UserError(f"--coco is for runs of boxes, and {folder} is one of {record.recipe}")
     trained = load_trained(folder, parsed.own, record)
+    trained.recipe.reading = parsed.own.data
     ids = _coco_ids(words, trained) if parsed.own.coco else None
     printer = _Printer(trained, parsed.config, form, parsed.own.on_bad, is_named=_are_named(typed, trained), ids=ids)
     # Answers on a terminal show how far it is.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from regard.data.held_out import hold_out
 from regard.data.text.labels import Labels
-from regard.errors import UserError
+from regard.errors import UserError, did_you_mean
 
 ItemT = TypeVar("ItemT")
 
@@ -73,6 +73,6 @@ class AnnotatedDataset(Generic[ItemT]):
                 if label not in known:
                     raise UserError(
                         f"{item.where}: label {label!r} of {item.file[:200]} does not occur in the training {noun} "
-                        f"({', '.join(labels.names[:20])})."
+                        f"({', '.join(labels.names[:20])}).{did_you_mean(label, labels.names)}"
                     )
         return [np.array([known[label] for label in item.labels], np.int64) for item in self.items]

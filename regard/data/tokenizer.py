@@ -96,7 +96,7 @@ class Tokenizer:
             before = f"{origin}: " if origin else ""
             raise UserError(
                 f"{before}no {config.kind} vocabulary can be learned: the training texts have no token that "
-                f"occurs at least min_count = {config.min_count} times."
+                f"occurs at least {config.min_count} times (min-count of the tokenizer)."
             )
         if config.kind != "bpe":
             return cls(config, pieces=pieces)
@@ -145,6 +145,11 @@ class Tokenizer:
         if not isinstance(content, str):
             return [self._label(number) for number in content]
         return [f"<unk:{part}>" if number == UNK else self._label(number) for number, part in self._parts(content)]
+
+    @property
+    def noun(self) -> str:
+        """What tokens are, in the plural, for messages."""
+        return {"bpe": "subwords", "word": "words", "char": "characters"}[self.config.kind]
 
     def segment(self, text: str) -> list[str]:
         """Return the part of the normalized text for each token, known or not."""

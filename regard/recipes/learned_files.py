@@ -46,14 +46,20 @@ class LearnedRecord(NamedTuple):
 
     def check_data(self, folder: Path, data: Mapping[str, Content]) -> None:
         """Raise UserError naming data whose content changed since the run in the folder started."""
-        keys = find_changes(self.data, data)
-        if keys:
-            name = data[keys[0]].path if keys[0] in data else f"{keys[0]} (of the run's data)"
-            more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
+        if change := self.describe_change(data):
             raise UserError(
-                f"{name}: {_describe_change(keys[0], self.data, data)}{more}, so training in {folder} cannot be "
-                "resumed exactly. Restore the data, or choose another folder with --run"
+                f"{change}, so training in {folder} cannot be resumed exactly. Restore the data, or choose another "
+                "folder with --run"
             )
+
+    def describe_change(self, data: Mapping[str, Content]) -> str:
+        """Return which data changed since the run started, and how; empty if none did."""
+        keys = find_changes(self.data, data)
+        if not keys:
+            return ""
+        name = data[keys[0]].path if keys[0] in data else f"{keys[0]} (of the run's data)"
+        more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
+        return f"{name}: {_describe_change(keys[0], self.data, data)}{more}"
 
 
 def learn(

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from regard.errors import UserError
+from regard.errors import UserError, did_you_mean
 from regard.recipes import learned_files
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import Init, Run, data_paths, find_moved_data, parameter_settings, training_fingerprint
@@ -56,7 +56,9 @@ def read_run(folder: str | Path, own: Entry | None = None) -> Run:
         if path.parent.is_file():
             raise UserError(f"{folder} is a file, expected a run folder; an archive must be unpacked first")
         problem = "is not a run folder: it has no run.json" if Path(folder).is_dir() else "does not exist"
-        raise UserError(f"{folder} {problem}; create one with `regard train RECIPE --run {folder}`")
+        parent = path.parent.parent
+        near = did_you_mean(path.parent.name, [one.name for one in parent.glob("*/")]) if parent.is_dir() else ""
+        raise UserError(f"{folder} {problem}; create one with `regard train RECIPE --run {folder}`{near and '.'}{near}")
     content = _json(path)
     version = content.get("format_version")
     if type(version) is int and version != FORMAT_VERSION:
@@ -127,9 +129,6 @@ class RunFolder:
         if self.is_resumed:
             self.run = dataclasses.replace(before, config=self.run.config)
             self.report = self._find_report(notify)
-            if self.report is not None:
-                for old, new in self._moved.values():
-                    notify(f"{new} was not read: the run in {folder} is finished, with the data {old}")
             is_finished = (folder / _REPORT).exists() and (folder / "model.safetensors").exists()
             if self.report is None and is_finished and not _has_checkpoint(folder):
                 raise UserError(
@@ -190,8 +189,7 @@ class RunFolder:
         learn:   writes vocabularies, labels and scales to a folder; not called once training started with them.
         digests: digests by path of the data that was read (regard.system.fingerprints).
         """
-        by_ending = getattr(self.run.config.data, "format", "auto") == "auto"
-        data = summarize(digests, self._paths, by_ending=by_ending)
+        data = self._summarize(digests)
 
         def write(root: Path) -> bool:
             if not self._has_begun:
@@ -199,12 +197,39 @@ class RunFolder:
                 return True
             learned_files.check_learned(root)
             self.learned.check_data(root, data)
-            for name, (before, now) in self._moved.items():
-                notify(f"{name} has moved from {before} to {now}; its content is the same")
+            self._report_moved(notify)
             self._write_settings(root)
             return not any(root.glob("checkpoints/step-*"))
 
         return self.directory.write(write)
+
+    def may_have_other_data(self) -> bool:
+        """Return True if a finished run is given other paths of data, or data that was written after its report."""
+        report = (self.directory.path / _REPORT).stat().st_mtime
+        existing = [path for path in self._paths.values() if os.path.exists(path)]
+        return bool(self._moved) or any(os.stat(path).st_mtime > report for path in existing)
+
+    def check_same_data(self, digests: Mapping[str, str], notify: Callable[[str], None]) -> None:
+        """Raise UserError if a finished run is given data other than that of its training.
+
+        digests: digests by path of the data that was read.
+        """
+        if change := self.learned.describe_change(self._summarize(digests)):
+            folder, name = self.directory.path, self.run.recipe
+            raise UserError(
+                f"{change}, but the run in {folder} is finished, so nothing was trained. To train on this data, choose "
+                f"another folder: regard train {name} --run OTHER, with --init {folder} to start from its parameters"
+            )
+        self._report_moved(notify)
+
+    def _summarize(self, digests: Mapping[str, str]) -> dict[str, Any]:
+        """Return digests of data by role."""
+        by_ending = getattr(self.run.config.data, "format", "auto") == "auto"
+        return summarize(digests, self._paths, by_ending=by_ending)
+
+    def _report_moved(self, notify: Callable[[str], None]) -> None:
+        for name, (before, now) in self._moved.items():
+            notify(f"{name} has moved from {before} to {now}; its content is the same")
 
     def _write_settings(self, root: Path) -> None:
         if self._before is not None and not self.is_resumed:
@@ -266,6 +291,11 @@ def check_data_files(run: Run, *, is_resumed: bool) -> None:
             is_file = name.startswith(("train", "val", "test")) and isinstance(path, str) and not path.startswith("hf:")
             if not is_file or os.path.exists(path):
                 continue
+            if path == "-":
+                raise UserError(
+                    f"{option_name(f'data.{name}')} must be a file, got - (standard input), which cannot be read more "
+                    "than once, as resumed and later runs must: write the data to a file"
+                )
             try:
                 check_readable(Path(path))
             except UserError as error:

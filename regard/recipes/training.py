@@ -127,10 +127,18 @@ def train_run(
     get_entry(run.own or run.recipe).check(run.config)
     with cache_named_pipes(), join_process_group(run.config.train.device) as world, ExitStack() as stack:
         notify = notify if world.is_main else _discard
+        core = getattr(getattr(run.config, "model", None), "core", None)
+        if getattr(core, "kernel", None) == "flex" and world.device.type == "cpu":
+            raise UserError(
+                "--model.core.kernel flex has no gradient on a CPU, so that it cannot train there: choose auto or "
+                "another, or --train.device cuda"
+            )
         resolve = partial(resolve_precision, run.config.train.precision, world.device)
         opening = open_run_folder(folder, run, resolve=resolve, notify=notify)
         own = world.run_on_main(partial(stack.enter_context, opening))
         if own.report:
+            if world.run_on_main(own.may_have_other_data):
+                world.run_on_main(partial(_check_same_data, own, notify))
             return RunResult(own.report if world.is_main else None, is_interrupted=False, was_finished=True)
         if own.is_resumed:
             notify(f"continuing the run in {folder}")
@@ -145,6 +153,14 @@ def train_run(
     return RunResult(report, is_interrupted=False, was_finished=False)
 
 
+def _check_same_data(own: RunFolder, notify: Callable[[str], None]) -> None:
+    """Raise UserError if the data of a finished run is not that of its training."""
+    notify(f"reading {', '.join(data_paths(own.run).values())}")
+    with record_digests() as digests:
+        create_recipe(own.run, notify).check()
+    own.check_same_data(digests, notify)
+
+
 def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
     """Read the data, claim the folder, build the model and train it."""
     run, directory = own.run, own.directory
@@ -154,6 +170,11 @@ def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
         if not own.is_resumed:
             check_init(recipe)
         recipe.check()
+    if getattr(run.config.data, "train", None) and len(recipe.val) < recipe.least_val:
+        notify(
+            f"{recipe.val.origin}: the size of the validation set is only {len(recipe.val)}, too few to select weights "
+            "by or to stop by: give more with --data.val, or a larger --data.val-share"
+        )
     with report_slow(notify, "preparing vocabularies, labels and scales"):
         is_new = world.run_on_main(partial(own.claim, recipe.learn, digests, notify))
     if not world.is_main:

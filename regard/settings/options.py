@@ -152,7 +152,7 @@ def _unknown(name: str, path: str, settings: Mapping[str, Setting], config: Any)
         above, dot, last = switch.rpartition(".")
         return UserError(f"unknown option {name}; did you mean {option_name(f'{above}{dot}no_{last}')}?")
     known = [option_name(known) for known in settings]
-    hint = suggest(option_name(path), known) or _suggest_same_ending(path, settings)
+    hint = _suggest_same_ending(path, settings) or suggest(option_name(path), known)
     return UserError(f"unknown option {name}{hint or '; --help lists all'}")
 
 

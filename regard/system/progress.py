@@ -1,4 +1,4 @@
-"""Progress of long computations: `track` reports it, and `show_progress` displays it on a terminal. (no torch)"""
+"""Progress of long computations: `track` reports it, and `show_progress` displays it as bars or lines. (no torch)"""
 
 import contextvars
 import importlib
@@ -16,6 +16,9 @@ from regard.system.verbosity import verbosity
 PartT = TypeVar("PartT")
 
 _LOG = logging.getLogger(__name__)
+
+_EVERY = 10.0
+"""Seconds between lines of progress where there is no terminal."""
 
 _bar: ContextVar[Any] = ContextVar("bar", default=None)
 
@@ -43,11 +46,56 @@ def track(
         bar.remove_task(task)
 
 
+def format_time(seconds: float) -> str:
+    """Return a duration as minutes and seconds, and hours if there are any: 1:05, 2:00:00."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class _Lines:
+    """Progress as lines on standard error, one each _EVERY seconds, with the interface of rich's Progress.
+
+    A line has all computations that run, the outermost first.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: dict[int, tuple[str, int | None, float]] = {}
+        self._texts: dict[int, str] = {}
+        self._last = time.monotonic()
+
+    def add_task(self, noun: str, *, total: int | None, rate: str) -> int:
+        number = max(self._tasks, default=0) + 1
+        self._tasks[number] = noun, total, time.monotonic()
+        return number
+
+    def update(self, task: int, *, completed: int, rate: str) -> None:
+        now, (noun, total, start) = time.monotonic(), self._tasks[task]
+        of = "" if total is None else f" of {total:,}"
+        left = (now - start) * max(0, total - completed) / completed if total and completed else None
+        remaining = "" if left is None else f"  {format_time(left)} left"
+        self._texts[task] = f"{completed:,}{of} {noun}  {rate}{remaining}"
+        if now - self._last >= _EVERY:
+            self._last = now
+            print("; ".join(self._texts[number] for number in sorted(self._texts)), file=sys.stderr, flush=True)
+
+    def remove_task(self, task: int) -> None:
+        del self._tasks[task]
+        self._texts.pop(task, None)
+
+
 @contextmanager
 def show_progress(*, is_enabled: bool = True) -> Iterator[None]:
-    """Show bars with rate and remaining time on standard error while `track` reports, if that is a terminal."""
-    if not (is_enabled and verbosity() != "quiet" and sys.stderr is not None and sys.stderr.isatty()):
+    """Show bars with rate and remaining time on standard error while `track` reports; lines, if it is no terminal."""
+    if not is_enabled or verbosity() == "quiet" or sys.stderr is None:
         yield
+        return
+    if not sys.stderr.isatty():
+        token = _bar.set(_Lines())
+        try:
+            yield
+        finally:
+            _bar.reset(token)
         return
     rich = importlib.import_module("rich.progress")  # takes 0.1 s
     columns = (

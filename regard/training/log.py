@@ -23,6 +23,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from regard.errors import UserError
 from regard.system.files import check_file
 from regard.system.output_files import check_no_link
+from regard.system.progress import format_time
 from regard.system.terminal import escape_text
 from regard.system.verbosity import verbosity
 from regard.training.progress import Progress
@@ -131,7 +132,7 @@ class Log:
         self._count, self._seconds = self._count + count, self._seconds + seconds
         loss, nll, total_count = progress.log_sums
         rate = self._count / max(self._seconds, 1e-9)
-        remaining = f"  {_format_time(progress.seconds * (1 - fraction) / fraction)} left" if 0 < fraction < 1 else ""
+        remaining = f"  {format_time(progress.seconds * (1 - fraction) / fraction)} left" if 0 < fraction < 1 else ""
         position = f"epoch {progress.epoch + 1}  step {progress.step}"
         numbers = f"loss {loss / total_count:.4f}  lr {lr:.2e}  {_format_rate(rate)} {self._unit}/s{remaining}"
         total = 1.0 if fraction > 0 else None
@@ -168,12 +169,6 @@ def _to_json(value: Any) -> Any:
 
 def _format_rate(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
-
-
-def _format_time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 class TensorBoardWriter:

@@ -30,8 +30,9 @@ def type_in(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"regard {regard.__version__}\n"
+    for option in ("--version", "-V"):
+        assert main([option]) == 0
+        assert capsys.readouterr().out == f"regard {regard.__version__}\n"
 
 
 def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,6 +58,7 @@ BAD = {
     "train dates --model.tie all": "model.tie must be target or none",
     "train dates --source-tokenizer.joint": "source-tokenizer.joint must be false",
     "predict": "RUN is missing",
+    "evaluate {run} --data.test -": "--data.test must be a file, got - ",
     "predict nowhere text": "nowhere does not exist",
     "evaluate tests": "tests is not a run folder: it has no run.json",
     "evaluate {run} --data.test nowhere.tsv": "nowhere.tsv",
@@ -67,7 +69,7 @@ BAD = {
     "predict {run}/run.json text": "run.json is a file, expected a run folder",
     "predict {run} stop --decode.beam 0": "--decode.beam must be from 1 to 1,000, got 0",
     "predict {run} stop --device warp": "device must be auto, cpu, .* got 'warp'",
-    "predict {run} too_long_for_it": "input 1 is too long: 15 tokens; the limit is max_length = 9",
+    "predict {run} too_long_for_it": "input 1 is too long: 15 tokens; the limit is 9 tokens",
     "look {run}": "INPUT is missing: expected a text or a file",
     "look {run} stop --out {run}/../val.tsv": "val.tsv exists; it is replaced only with --force",
     "look {run} stop --out {run}/../a.jpg": "must end in one of .html, .safetensors, .png, .svg, .pdf, got 'a.jpg'",
@@ -181,7 +183,7 @@ def test_predict_prints_one_line_per_input_line_and_warns(
     assert len(out.splitlines()) == 4
     assert out.splitlines()[1:3] == ["", ""]
     assert err.splitlines() == [
-        "inputs 2, 3 are empty, and so are their outputs",
+        "inputs 2 and 3 are empty, and so are their outputs",
         "never seen in training, so read as unknown: '\u0436', in input 4",
     ]
 
@@ -227,7 +229,10 @@ def test_look_writes_a_picture_and_never_over_another(
         ("--layer", "3"): "layer must be one of 1, got 3",
         ("--sample", "1"): "sample must be between 0 and 0, got 1",
         ("--kind", "chain"): "got 'chain'",
-        ("--view", "tracks"): "requires a sample with a picture of kind plane",
+        (
+            "--view",
+            "tracks",
+        ): "which this sample does not have; its views are alignment, links",
     }.items():
         assert main(["look", str(run), "stop", "--out", str(tmp_path / "b.svg"), *options]) == 2
         assert message in capsys.readouterr().err

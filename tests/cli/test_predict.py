@@ -1,18 +1,26 @@
 """`regard predict` and `look` on the files that a run was trained on, structured answers, and inputs that are bad."""
 
 import gzip
+import io
 import json
 import shutil
+import sys
+import warnings
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from regard.cli.main import main
 from regard.cli.predict import _coco_ids
 from regard.data.images.coco_ids import CocoIds
-from regard.recipes.load import load
+from regard.errors import UserError
+from regard.recipes.base.run import Run
+from regard.recipes.load import create_recipe, load
+from regard.recipes.registry import get_entry
 
 WORDS = ["stop", "live", "pots"]
 
@@ -33,6 +41,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "sources.jsonl": "".join(json.dumps({"source": a}) + "\n" for a in WORDS),
         "lines.txt": "\n".join(WORDS),
     }
+    for name in ("folder", "12"):
+        (tmp_path / name).mkdir()
     for name, content in contents.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
     (tmp_path / "pairs.tsv.gz").write_bytes(gzip.compress(contents["pairs.tsv"].encode()))
@@ -74,8 +84,49 @@ def test_columns_of_the_run_are_those_of_other_files(run: Path, files: Path, cap
     object.__setattr__(config, "source_column", "en")
     object.__setattr__(config, "target_column", "de")
     (files / "named.csv").write_text("id,de,en\n" + "".join(f"1,{w[::-1]},{w}\n" for w in WORDS), encoding="utf-8")
+    trained.recipe.reading = trained.entry.reading.of_run(trained.config)
     assert [given.value for given in trained.recipe.read_inputs(files / "named.csv")] == WORDS
     assert trained.evaluate(files / "named.csv")["examples"] == 3
+
+
+def test_options_of_data_choose_how_inputs_are_read(run: Path, files: Path, capsys) -> None:
+    (files / "named.csv").write_text("id,de,en\n" + "".join(f"1,x,{w}\n" for w in WORDS), encoding="utf-8")
+    shutil.copy(files / "named.csv", files / "named.txt")
+    expected = load(run).predict(WORDS)
+    chosen = ["--data.source-column", "en"]
+    assert predict(run, "named.csv", *chosen, capsys=capsys) == expected
+    assert predict(run, "named.txt", *chosen, "--data.format", "csv", capsys=capsys) == expected
+    assert predict(run, "headed.tsv", "--data.source-column", "1", "--data.header", "yes", capsys=capsys) == (
+        load(run).predict([word[::-1] for word in WORDS])
+    )
+    assert main(["look", str(run), "named.csv", *chosen, "--out", "a.html"]) == 0
+    assert capsys.readouterr().out.count(" -> ") == 3
+    assert main(["predict", str(run), "named.csv", "--data.source-column", "fr"]) == 2
+    assert "line 1, --data.source-column: no column 'fr'" in capsys.readouterr().err
+    assert "look like a header, but 'id' is read as a source" in _warning_of(run, capsys)
+
+
+def test_folder_of_images_of_a_coco_file_is_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    Image.new("RGB", (8, 8)).save("photos/1.png")
+    Path("c.json").write_text(
+        json.dumps({"images": [{"id": 1, "file_name": "1.png"}], "annotations": [], "categories": []}), encoding="utf-8"
+    )
+    entry = get_entry("boxes")
+    recipe = create_recipe(Run(recipe="boxes", seed=1, config=entry.config()), print)
+    with pytest.raises(UserError, match=r"no image 1.png in \.\. Name their folder or tar with --data.images"):
+        list(recipe.read_inputs(Path("c.json")))
+    recipe.reading = entry.reading(images="photos")  # pyrefly: ignore[unexpected-keyword]
+    assert [given.file for given in recipe.read_inputs(Path("c.json"))] == ["1.png"]
+    assert {item.name for item in fields(entry.reading)} <= {item.name for item in fields(entry.evaluation().data)}
+
+
+def _warning_of(run: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["predict", str(run), "named.csv", "--on-bad", "skip"]) == 0
+    return capsys.readouterr().err
 
 
 def test_patterns_that_the_shell_left_are_expanded_in_order(run: Path, files: Path, capsys) -> None:
@@ -110,8 +161,11 @@ def test_gradients_of_a_figure_are_refused(run: Path, files: Path, capsys) -> No
     [
         (
             ["pears.tsv"],
-            "pears.tsv: no such file; did you mean pairs.tsv?; a text like this is read from standard input",
+            "pears.tsv: no such file. Did you mean pairs.tsv? As a text, give it on standard input: echo pears.tsv |",
         ),
+        (["folder/typo"], "folder/typo: no such file. As a text, give it on standard input: echo folder/typo |"),
+        (["./typo"], "./typo: no such file."),
+        (["~/typo"], "echo '~/typo' | regard"),
         (["lines.txt", "nofile.txt"], "nofile.txt: no such file"),
         ([" "], "the text is empty"),
         (["."], r"\.: is a folder, expected a text or a file"),
@@ -123,6 +177,13 @@ def test_words_that_are_no_inputs_are_named(command: str, words, message: str, r
     out, err = capsys.readouterr()
     assert out == ""
     assert message.replace("\\", "") in err
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.filterwarnings("ignore:never seen in training")
+@pytest.mark.parametrize("text", ["12/05/98", "3/4", "and/or", "in ./a"])
+def test_texts_with_slashes_are_inputs(text: str, run: Path, capsys) -> None:
+    assert predict(run, text, capsys=capsys) == load(run).predict([text])
 
 
 def test_lines_with_tabs_are_reported_once(run: Path, files: Path, capsys) -> None:
@@ -220,8 +281,6 @@ SMALL += "--train.tensorboard false --train.warmup 1"
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with images of two classes, and a run that was trained on them."""
-    from PIL import Image  # noqa: PLC0415
-
     folder = tmp_path_factory.mktemp("photos")
     for label, shade in {"dark": 20, "light": 220}.items():
         (folder / "train" / label).mkdir(parents=True)
@@ -257,6 +316,10 @@ def test_images_of_folders_lists_and_several_files_are_named(photos: Path, monke
     (photos / "wrong.txt").write_text("train/dark/0.png\nhello\n")
     assert main(["predict", str(run), "wrong.txt"]) == 2
     assert "wrong.txt, line 2: hello: no such file" in capsys.readouterr().err
+    for given in (Path(paths[0]).read_bytes(), b"hello"):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        assert main(["predict", str(run), "-"]) == 2
+        assert "Standard input must hold the names of files, one in each line" in capsys.readouterr().err
     assert main(["predict", str(run), "nothing.png"]) == 2
     assert "nothing.png: no such file" in capsys.readouterr().err
 

@@ -105,12 +105,12 @@ def test_bad_lines_and_images_are_skipped_and_counted(folder):
 def test_long_captions_are_bad_lines(folder):
     (folder / "a.tsv").write_text(FORMATS["a.tsv"] + "b.png\tfour words are long\n")
     data = read_captions(folder / "a.tsv", None, CONFIG)
-    with pytest.raises(UserError, match=r"a\.tsv, line 4: the caption has 4 tokens, more than max_length = 3"):
+    with pytest.raises(UserError, match=r"a\.tsv, line 4: the caption has 4 tokens, more than --data.max-length 3"):
         data.limit_length(lambda text: len(text.split()), 3, "error")
     kept = data.limit_length(lambda text: len(text.split()), 3, "skip")
     assert [kept.captions(i) for i in range(2)] == list(CAPTIONS.values())
     assert len(kept.skipped) == 1
-    with pytest.raises(UserError, match=r"no caption has at most max_length = 1 tokens"):
+    with pytest.raises(UserError, match=r"no caption has at most --data.max-length 1 tokens"):
         data.limit_length(lambda text: len(text.split()), 1, "skip")
 
 

@@ -194,12 +194,12 @@ def test_file_without_a_good_pair_is_an_error_that_reports_the_bad_ones(tmp_path
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ((1, 4), "line 1: no column 4; there are 3 columns, numbered from 1"),
+        ((1, 4), "line 1, --data.target-column: no column 4; there are 3 columns, numbered from 1"),
         (
             ("en", "dee"),
-            "line 1: no column 'dee'; the header is 'en', 'de', 'deep'. Did you mean 'deep' or 'de'?",
+            "--data.target-column: no column 'dee'; the header is 'en', 'de', 'deep'. Did you mean 'deep' or 'de'?",
         ),
-        ((0, 2), "line 1: no column 0; there are 3"),
+        ((0, 2), "line 1, --data.source-column: no column 0; there are 3"),
     ],
 )
 def test_missing_column_is_named(tmp_path, columns, message):
@@ -256,9 +256,9 @@ def test_limit_length_counts_or_names_long_pairs(tmp_path):
     keep, skipped = limit_length(pairs, lengths, max_length=5, on_bad="skip")
     assert (keep, skipped.counts) == ([0], {"wrong number of columns": 1, "too long": 2})
     assert len(pairs.skipped) == 1
-    with pytest.raises(UserError, match="line 3: 3 source and 6 target tokens, longer than max_length = 5"):
+    with pytest.raises(UserError, match=r"line 3: 3 source and 6 target tokens, more than --data.max-length 5"):
         limit_length(pairs, lengths, max_length=5, on_bad="error")
-    with pytest.raises(UserError, match="no pair has at most max_length = 2 tokens"):
+    with pytest.raises(UserError, match=r"no pair has at most --data.max-length 2 tokens"):
         limit_length(pairs, lengths, max_length=2, on_bad="skip")
     with pytest.raises(ValueError, match=r"one entry per pair \(3\), got 2"):
         limit_length(pairs, lengths[1:], max_length=5, on_bad="skip")
@@ -336,7 +336,7 @@ def test_json_may_have_duplicate_keys_that_are_not_read(tmp_path):
 
 def test_tsv_header_that_names_a_wanted_column_twice_is_refused(tmp_path):
     path = write_file(tmp_path, "a.tsv", "en\tde\tde\n1\t2\t3\n")
-    with pytest.raises(UserError, match=r"a.tsv, line 1: the header has the column 'de' 2 times"):
+    with pytest.raises(UserError, match=r"a.tsv, line 1, --data.target-column: the header has the column 'de' 2 times"):
         read_pairs(path, source_column="en", target_column="de")
 
 

@@ -391,10 +391,14 @@ def test_a_read_of_no_people_has_no_lines(figures, tmp_path):
 BAD = [
     ("text", {"sample": 2}, "sample must be between 0 and 1, got 2"),
     ("text", {"sample": -1}, "sample must be between 0 and 1, got -1"),
-    ("text", {"view": "boxes"}, "view 'boxes' requires a sample with a picture of kind image"),
-    ("text", {"view": "events"}, "view 'events' requires a sample with a picture of kind sound"),
-    ("text", {"view": "tracks"}, "view 'tracks' requires a sample with a picture of kind plane"),
-    ("text", {"view": "heat"}, "view 'heat' requires queries or keys on an image, which cross 2 does not have"),
+    ("text", {"view": "boxes"}, "view 'boxes' shows boxes in an image, which this sample does not have"),
+    ("text", {"view": "events"}, "view 'events' shows events in a sound, which"),
+    ("text", {"view": "tracks"}, "view 'tracks' shows tracks on a plane, which"),
+    (
+        "text",
+        {"view": "heat"},
+        "which this sample does not have; its views are alignment, links, ",
+    ),
     ("text", {"view": "chain"}, r"recorded kinds (encoder self, decoder self, cross), got 'chain'"),
     ("text", {"kind": "pooling"}, r"recorded kinds (encoder self, decoder self, cross), got 'pooling'"),
     ("text", {"layer": 3}, "layer must be one of 1, 2, got 3"),

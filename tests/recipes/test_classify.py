@@ -16,6 +16,7 @@ from regard.errors import UserError
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.pictures import patch_axis
 from regard.recipes.load import load
+from regard.recipes.metrics.report import round_scores
 from regard.recipes.metrics.vectors import class_scores, class_table, label_table
 from regard.recipes.targets.labels import ClassTarget
 from tests.helpers import close
@@ -101,10 +102,24 @@ def test_reviews_answer_from_python(reviews):
     assert best.text == "odd"
     assert best.score > second.score > third.score
     assert best.score + second.score + third.score == pytest.approx(1, abs=1e-5)
-    with pytest.warns(UserWarning, match="input 2 is empty"):
-        assert len(trained.predict(["it was fine", " "])) == 2
+    with pytest.raises(UserError, match="input 2 is empty: it has no words to classify"):
+        trained.predict(["it was fine", " "])
     with pytest.raises(TypeError, match="must be a list, got one text"):
         trained.predict("it was fine")
+
+
+def test_empty_texts_are_bad_inputs(reviews, capsys, tmp_path):
+    lines = tmp_path / "lines.txt"
+    lines.write_text("it was dull\n\n  \nit was great\n", encoding="utf-8")
+    assert main(["predict", str(reviews), str(lines)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "bad\n"
+    assert "input 2 is empty: it has no words to classify" in err
+    assert main(["predict", str(reviews), str(lines), "--on-bad", "skip"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "bad\n\n\ngood\n"
+    assert "skipped: input 3 is empty" in err
+    assert "skipped 2 of 4 inputs" in err
 
 
 def test_reviews_answer_on_the_command_line(reviews, capsys, tmp_path):
@@ -340,6 +355,19 @@ def test_classes_are_counted() -> None:
     present = torch.tensor([[True, False], [True, True]])
     rows = label_table(torch.tensor([[True, False], [False, True]]), present, ("x", "y"))["classes"]
     assert rows["x"] == {"precision": 100, "recall": 50, "f1": pytest.approx(200 / 3), "examples": 2}
+
+
+def test_scores_have_no_errors_of_their_computation():
+    assert round_scores({"a": 100 * 0.545, "b": [1, 0.1 + 0.2, "c"], "d": {"e": float("inf")}}) == (
+        {"a": 54.5, "b": [1, 0.3, "c"], "d": {"e": float("inf")}}
+    )
+
+
+def test_words_unknown_to_a_model_are_shown_and_counted_as_words(reviews):
+    trained = load(reviews)
+    (sample,) = trained.look(["it was xyzzy"])
+    assert sample.sample.axes["source"].labels[-1] == "<unk:xyzzy>"
+    assert trained.recipe.describe().partition(";")[0] == f"{len(trained.recipe.tokenizer)} words"
 
 
 def test_predictions_are_written(reviews: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

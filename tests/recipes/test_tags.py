@@ -135,6 +135,8 @@ def test_names_are_recognized_by_the_word_before_them(run, capsys):
     trained = load(run / "run")
     with pytest.warns(UserWarning, match="input 3 is empty: it has no tokens to tag"):
         answers = trained.predict(["mister hill saw", ["the", "hill", "saw"], ""])
+    with pytest.warns(UserWarning, match="inputs 1 and 2 are empty: they have no tokens to tag"):
+        assert trained.predict(["", " "]) == [[], []]
     assert answers == [["O", "B-NAME", "O"], ["O"] * 3, []]
     assert main(["predict", str(run / "run"), "mister van lake"]) == 0
     assert capsys.readouterr().out == "O B-NAME I-NAME\n"
@@ -177,7 +179,7 @@ def test_tags_are_scored_and_refused(run, capsys, tmp_path):
     assert "other.txt, line 4: tag 'B-PLACE' does not occur in the training" in capsys.readouterr().err
     assert main(["evaluate", str(run / "run"), "--data.test", str(other), "--data.on-bad", "skip", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["examples"] == 1
-    with pytest.raises(UserError, match="more than the run's max_length = 256"):
+    with pytest.raises(UserError, match=r"more than the run's --data.max-length 256"):
         load(run / "run").predict(["lake " * 300])
 
 

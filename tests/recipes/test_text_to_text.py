@@ -113,6 +113,8 @@ def test_run_without_test_data_has_no_test_score(tmp_path: Path, capsys: pytest.
     assert main(["look", str(tmp_path / "run"), "--test", "0"]) == 2
     assert "has no test data: name an input in place of its number" in capsys.readouterr().err
     out, test = tmp_path / "answers.jsonl", tmp_path / "test.tsv"
+    assert main(["evaluate", str(tmp_path / "run"), "--data.test", str(test), "--predictions", "answers.csv"]) == 2
+    assert "the suffix must be .jsonl or .ndjson, got answers.csv" in capsys.readouterr().err
     assert main(["evaluate", str(tmp_path / "run"), "--data.test", str(test), "--predictions", str(out)]) == 0
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [f"{line['source']}\t{line['reference']}" for line in lines] == test.read_text().splitlines()
@@ -121,7 +123,7 @@ def test_run_without_test_data_has_no_test_score(tmp_path: Path, capsys: pytest.
 BAD = {
     "--data.val missing.tsv": "missing.tsv",
     "--data.test missing.tsv": "missing.tsv",
-    "--data.max-length 3": "train.tsv, line 1: 4 source and 4 target tokens, longer than max_length = 3",
+    "--data.max-length 3": "train.tsv, line 1: 4 source and 4 target tokens, more than --data.max-length 3",
     "--train.device warp": "device must be auto, cpu, cuda, cuda:1, mps or xpu, got 'warp'",
     "--model.tie target --tokenizer.joint false --model.core.width 0": "width must be from 1 to 65,536",
     "--tokenizer.joint false": "model.tie must be target or none if --tokenizer.joint is false, got all",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli.main import main
-from regard.errors import UserError
+from regard.errors import UserError, did_you_mean
 from regard.recipes.base import text_to_text
 from regard.recipes.learned_files import check_learned, learn
 from regard.recipes.load import load
@@ -190,16 +190,59 @@ def test_finished_run_in_a_read_only_folder_is_reported(
     assert "is finished: it stopped by" in capsys.readouterr().out
 
 
-def test_other_data_of_a_finished_run_is_said_not_to_be_read(
+def test_other_data_of_a_finished_run_is_refused(
     run: Path, data_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = tmp_path / "other.tsv"
-    other.write_text("other\tdata\n", encoding="utf-8")
     for name in ("checkpoints", "snapshots"):  # as after --train.keep-finished model
         shutil.rmtree(run / name, ignore_errors=True)
-    assert main([*resume_arguments(run, data_folder), "--data.train", str(other)]) == 0
-    error = capsys.readouterr().err
-    assert f"{other} was not read: the run in {run} is finished, with the data {data_folder / 'train.tsv'}" in error
+    moved, other = tmp_path / "moved.tsv", tmp_path / "other.tsv"
+    shutil.copy(data_folder / "train.tsv", moved)
+    other.write_text("other\tdata\n", encoding="utf-8")
+    arguments = resume_arguments(run, data_folder)
+    assert main([*arguments, "--data.train", str(moved)]) == 0
+    assert "has moved from" in capsys.readouterr().err
+    message = last_error(capsys, [*arguments, "--data.train", str(other)])
+    assert f"{other}: its content has changed since the run started" in message
+    assert f"the run in {run} is finished, so nothing was trained" in message
+    assert f"with --init {run} to start from its parameters" in message
+
+
+def test_few_examples_for_validation_are_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "six.tsv").write_text("".join(f"{a}{b}\t{a}\n" for a in "xy" for b in "abc"), encoding="utf-8")
+    options = "--train.steps 1 --train.warmup 1 --train.tensorboard false --tokenizer.min-count 1 --tokenizer.kind char"
+    for name, data, count in (("a", ["--data.train", str(tmp_path / "six.tsv")], 1), ("b", [], 0)):
+        words = ["--run", str(tmp_path / name), *options.split(), "--model.core.width", "8", "--model.core.hidden", "8"]
+        assert main(["train", "reviews", *data, *words]) == 0
+        assert capsys.readouterr().err.count("six.tsv: the size of the validation set is only 1, too few") == count
+
+
+def test_a_kernel_without_gradient_is_refused_before_data_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--model.core", "transformer", "--model.core.kernel", "flex", "--run", str(tmp_path / "run")]
+    assert main(["train", "reviews", *words]) == 2
+    err = capsys.readouterr().err
+    assert "--model.core.kernel flex has no gradient on a CPU" in err
+    assert "reading" not in err
+
+
+def test_names_are_suggested_in_any_case() -> None:
+    assert did_you_mean("rbc", ["RBC", "Platelets"]) == " Did you mean 'RBC'?"
+    assert did_you_mean("zzz", ["RBC"]) == ""
+
+
+def test_edited_data_of_a_finished_run_is_detected(
+    run: Path, data_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, arguments = data_folder / "train.tsv", resume_arguments(run, data_folder)
+    content = path.read_bytes()
+    assert main(arguments) == 0  # the files were written again, with the same content
+    try:
+        path.write_bytes(content.replace(b"a", b"e"))
+        message = last_error(capsys, arguments)
+    finally:
+        path.write_bytes(content)
+    assert f"{path}: its content has changed since the run started, but the run in {run} is finished" in message
 
 
 def test_trained_weights_without_a_checkpoint_are_not_overwritten(

@@ -93,6 +93,8 @@ def test_variant_adds_its_options_at_any_position(order: int) -> None:
 BAD = {
     "--model.core.layrs 3": "unknown option --model.core.layrs; did you mean --model.core.layers\\?$",
     "--width 3": "unknown option --width; did you mean --model.core.width\\?$",
+    "--layers 3": "unknown option --layers; did you mean --model.core.layers\\?$",
+    "--see 3": "unknown option --see; did you mean --seed\\?$",
     "--zzz": "unknown option --zzz; --help lists all",
     "--model.core.cell lstm": "cell needs --model.core recurrent or --model.core self-attentive, which is not selected",
     "--model.core.form paper": "--model.core.form needs --model.core self-attentive, which is not selected",

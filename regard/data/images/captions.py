@@ -126,12 +126,12 @@ class CaptionedImages:
                 if size <= most:
                     kept.append(caption)
                 else:
-                    bad_rows.add(f"{caption.where}: the caption has {size} tokens, more than max_length = {most}")
+                    bad_rows.add(f"{caption.where}: the caption has {size} tokens, more than --data.max-length {most}")
             if kept:
                 items.append(item._replace(captions=tuple(kept)))
                 sources.append(source)
         if not items:
-            raise UserError(f"{self.origin}: no caption has at most max_length = {most} tokens.")
+            raise UserError(f"{self.origin}: no caption has at most --data.max-length {most} tokens.")
         skipped = (*self.skipped, *bad_rows.skipped)
         return replace(self, items=tuple(items), sources=tuple(sources), skipped=skipped)
 

@@ -45,6 +45,7 @@ _MOST_PIXELS = 178_956_970
 """Pillow's limit, twice its MAX_IMAGE_PIXELS."""
 _MOST_RATIO, _BYTES_PER_PIXEL = 100, 16
 """Pixels per byte of a file, and memory per pixel while it is decoded, up to which larger images are read."""
+_FOLDER_HINT = "Name their folder or tar with --data.images (for training, --data.train-images and the like)."
 _VARIABLE = "REGARD_MAX_IMAGE_MEGAPIXELS"
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 _SCALED_IN_I = ("PNG", "PPM")
@@ -196,7 +197,7 @@ class ImageFiles:
         if path is None:
             if self.members is None and not _is_inside(name):
                 raise UserError(f"{where}: the image {name[:200]!r} must be inside {self.path}.")
-            raise UserError(f"{where}: there is no image {name[:200]} in {self.path}.")
+            raise UserError(f"{where}: there is no image {name[:200]} in {self.path}. {_FOLDER_HINT}")
         if self.members is None:
             return _to_color(read_image(self.path / path, where))
         start, size = self.members[path]
@@ -277,7 +278,7 @@ def open_first(sources: Sequence[ImageFiles], name: str, where: str) -> tuple[Im
     source = source or next((source for source in sources if source.has(name, by_last_part=True)), None)
     if source is None and len(sources) > 1:
         paths = " or ".join(str(source.path) for source in sources)
-        raise UserError(f"{where}: there is no image {name[:200]} in {paths}.")
+        raise UserError(f"{where}: there is no image {name[:200]} in {paths}. {_FOLDER_HINT}")
     source = source or sources[0]
     return source, source.open(name, where)
 

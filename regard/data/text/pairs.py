@@ -188,10 +188,12 @@ def limit_length(
         if max(source, target) <= max_length:
             keep.append(index)
             continue
-        detail = f"{source} source and {target} target tokens, longer than max_length = {max_length}"
+        detail = f"{source} source and {target} target tokens, more than --data.max-length {max_length}"
         bad_rows.add(f"{pairs.where(index)}: {detail}", "too long")
     if not keep:
-        raise UserError(f"{pairs.origin}: no pair has at most max_length = {max_length} tokens on its longer side.")
+        raise UserError(
+            f"{pairs.origin}: no pair has at most --data.max-length {max_length} tokens on its longer side."
+        )
     return keep, bad_rows.skipped
 
 

@@ -77,6 +77,10 @@ class Columns(NamedTuple):
         numbers = [str(number) for number in range(1, len(self.names) + 1)]
         return f"use {self.options(numbers)}, or {header}" if self.has_options else header
 
+    def option(self, index: int) -> str:
+        """Return the option that chooses a column, for messages; empty if there is none."""
+        return f", --data.{self.names[index]}-column" if self.has_options else ""
+
     def options(self, columns: Sequence[str]) -> str:
         """Return the options that choose these columns."""
         pairs = list(zip(self.names, columns, strict=True))
@@ -139,7 +143,9 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
     is_default = not is_header and all(column is None for column in chosen)
     width = len(names) if (is_default and not columns.is_open) or not header else len(header)
     indices: list[int | None] = [
-        _index(first, column, header, width) if column is not None else by_name[i] if is_header else None
+        _index(f"{first}{columns.option(i)}", column, header, width)
+        if column is not None
+        else (by_name[i] if is_header else None)
         for i, column in enumerate(chosen)
     ]
     if is_header and not is_known and None in indices and width != len(names):
@@ -149,6 +155,8 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
     selected = _fill(indices, width)
     if columns.header == "auto" and not is_header and not columns.is_open and len(header) > max(selected):
         _check_data(first, [header[index] for index in selected], columns)
+    if columns.header == "auto" and not is_header and columns.is_open:
+        _warn_of_header(first, header, header[selected[0]] if header else "", columns)
     hint = _width_hint(columns, header) if is_default else ""
     is_decimal_comma = columns.is_numeric and (separator == ";" or len(names) > 2)
 
@@ -303,7 +311,7 @@ def _numeric_hint(
 
 def _width_hint(columns: Columns, header: list[str]) -> str:
     """Return the options for rows of more cells than columns: by name, if the first row has as many typical names."""
-    typical = [cell for cell in header if _COLUMN_NAMES.fullmatch(cell.lower())]
+    typical = [cell for cell in header if _is_typical(cell)]
     if not columns.has_options or len(typical) != len(columns.names):
         return columns.hint
     return f"use {columns.options(typical)} if the first row names the columns"
@@ -365,7 +373,7 @@ def _warn_of_quotes(path: Path, rows: list[tuple[int, bytes]]) -> None:
 
 def _check_data(where: str, cells: Sequence[str], columns: Columns) -> None:
     """Raise UserError if the cells of the first row may be names of columns."""
-    typical = [_COLUMN_NAMES.fullmatch(cell.lower()) is not None for cell in cells]
+    typical = [_is_typical(cell) for cell in cells]
     is_label = columns.names[-1] == "label" and all(typical[1:]) and _WORD.fullmatch(cells[0])
     if all(typical) or is_label:
         choice = f" (or choose columns: {columns.options(cells)})" if columns.has_options else ""
@@ -374,6 +382,21 @@ def _check_data(where: str, cells: Sequence[str], columns: Columns) -> None:
             f"{where}: {shown} look like a header. Use --data.header yes if they name columns{choice}, and "
             "--data.header no if this line is data."
         )
+
+
+def _warn_of_header(where: str, header: Sequence[str], selected: str, columns: Columns) -> None:
+    """Warn if the first of the rows with other columns seems to name them, and is read as one of the rows."""
+    if len(header) > 1 and all(map(_WORD.fullmatch, header)) and any(map(_is_typical, header)):
+        shown, name = " and ".join(map(repr, header)), columns.names[0]
+        warnings.warn(
+            f"{where}: {shown} look like a header, but {selected!r} is read as a {name}: choose a column with "
+            f"--data.{name}-column, or use --data.header yes; --data.header no if this line is data",
+            stacklevel=2,
+        )
+
+
+def _is_typical(name: str) -> bool:
+    return _COLUMN_NAMES.fullmatch(name.lower()) is not None
 
 
 def _fit(cells: list[str], count: int, separator: str, hint: str = "") -> list[str]:

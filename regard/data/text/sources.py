@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.data.bad_rows import BadRow
-from regard.data.config import Header
+from regard.data.config import Header, TextsFormat
 from regard.data.text.lines import locate
 from regard.data.text.rows import Columns, read_records
 from regard.system.compression import plain_name
@@ -23,16 +23,22 @@ class Source(NamedTuple):
 
 
 def read_sources(
-    path: Path, name: str, *, column: int | str | None = None, header: Header = "auto"
+    path: Path,
+    name: str,
+    *,
+    column: int | str | None = None,
+    header: Header = "auto",
+    format: TextsFormat = "auto",
 ) -> Iterator[Source]:
-    """Yield the source texts of a TSV, CSV or JSONL file, by its suffix; other columns are ignored.
+    """Yield the source texts of a TSV, CSV or JSONL file; other columns are ignored.
 
     name:   expected name of the column or field; the first column without such a header.
-    column: the one chosen in training.
+    column: the one chosen.
+    format: auto: by the suffix.
     Raises: UserError naming the file if no line of it can be read.
     """
-    format = _FORMATS[Path(plain_name(path)).suffix]
-    records = read_records(path, format, Columns((name,), (column,), header=header, is_open=True))
+    found = _FORMATS[Path(plain_name(path)).suffix] if format == "auto" else format
+    records = read_records(path, found, Columns((name,), (column,), header=header, has_options=True, is_open=True))
     for number, row in records.rows:
         try:
             (text,) = records.parse(row)

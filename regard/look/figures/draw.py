@@ -32,7 +32,7 @@ from regard.look.figures.heat import plot_heat
 from regard.look.figures.links import plot_links
 from regard.look.figures.results import plot_boxes, plot_events, plot_tracks
 from regard.look.figures.walk import plot_contributions, plot_multihead, plot_walk
-from regard.look.maps import AttentionMap, SampleMaps
+from regard.look.maps import CONTRIBUTION, AttentionMap, SampleMaps
 from regard.look.sample import Axis, Image, Plane, Sound
 
 ViewName = Literal[
@@ -243,7 +243,7 @@ def _heat(sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int | N
         places, mean, about = queries.places, _mean_over_heads(layers), _about_mean(layers)
         panels = [(f"{label}  {mean[:, i].mean():.2f}", mean[:, i]) for i, label in enumerate(keys.labels)]
     else:
-        raise UserError(f"view 'heat' requires queries or keys on an image, which {attention_map.name} does not have")
+        raise _not_possible(sample_maps, "heat", "attention weights over an image")
     about = f"attention weights: {about}"
     return plot_heat(
         image.pixels, places, panels, path, title=sample_maps.sample.title, about=about, overwrite=overwrite
@@ -372,4 +372,24 @@ def _picture(sample_maps: SampleMaps, kind: type[PictureT], view: str) -> Pictur
     for picture in sample_maps.sample.pictures.values():
         if isinstance(picture, kind):
             return picture
-    raise UserError(f"view {view!r} requires a sample with a picture of kind {kind.__name__.lower()}")
+    shown = {"boxes": "boxes in an image", "events": "events in a sound", "tracks": "tracks on a plane"}[view]
+    raise _not_possible(sample_maps, view, shown)
+
+
+def _not_possible(sample_maps: SampleMaps, view: str, shown: str) -> UserError:
+    """Return the error for a view of what a sample does not have, with the views that it has."""
+    maps, pictures = sample_maps.maps, sample_maps.sample.pictures.values()
+    has = {
+        "alignment": True,
+        "chain": any(one.kind == "chain" for one in maps),
+        "heat": any(_on_image(sample_maps, name) for one in maps for name in (one.keys, one.queries)),
+        "boxes": any(isinstance(picture, Image) for picture in pictures),
+        "events": any(isinstance(picture, Sound) for picture in pictures),
+        "tracks": any(isinstance(picture, Plane) for picture in pictures),
+        "links": True,
+        "walk": True,
+        "multihead": True,
+        "contributions": bool(sample_maps.find(measure=CONTRIBUTION)),
+    }
+    views = [name for name, is_possible in has.items() if is_possible and name != view]
+    return UserError(f"view {view!r} shows {shown}, which this sample does not have; its views are {', '.join(views)}")

@@ -1,11 +1,11 @@
 """Options that recipes share: limits on lengths, other data to evaluate on, outputs to predict. (no torch)"""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from regard.data.config import Header, OnBad, PairFormat
+from regard.data.config import Header, OnBad, PairFormat, TextsFormat
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import max_length_of
@@ -15,7 +15,10 @@ from regard.settings.tree import apply_changes
 
 Options = TypeVar("Options")
 
-_READING = ("format", "source_column", "target_column", "text_column", "label_column", "header")
+_READING = (
+    *("format", "header", "separator"),
+    *(f"{name}_column" for name in ("source", "target", "text", "label", "token", "tag", "file")),
+)
 """Settings of data that say how a file is read."""
 
 
@@ -36,10 +39,17 @@ def defaults_of_run(kind: type[Options], config: Any) -> Options:
     shared = [name for name in names if type(getattr(config, name, None)) is type(getattr(options, name))]
     values = {name: getattr(config, name, None) for name in shared}
     if isinstance(other := getattr(options, "data", None), OtherData):
-        own = {name: getattr(config.data, name) for name in _READING if hasattr(config.data, name)}
-        kept = {item.name for item in dataclasses.fields(other)} & own.keys()
-        values["data"] = dataclasses.replace(other, **{name: own[name] for name in kept})
+        values["data"] = replace_shared(other, config.data, _READING)
     return dataclasses.replace(options, **values)
+
+
+def replace_shared(options: Options, source: Any, names: Iterable[str] | None = None) -> Options:
+    """Return options with the values that `source` has of fields of the same names: of these, or all except `test`."""
+    given: Any = options
+    own = {item.name for item in dataclasses.fields(given)}
+    shared = [item.name for item in dataclasses.fields(source) if item.name in own]
+    values = {name: getattr(source, name) for name in shared if (name != "test" if names is None else name in names)}
+    return dataclasses.replace(given, **values)
 
 
 def set_options(options: Options, values: dict[str, Any]) -> Options:
@@ -66,8 +76,9 @@ def set_options(options: Options, values: dict[str, Any]) -> Options:
         if value is not None:
             changes.setdefault(names[name], {})[name] = value
     own = {name: _changed(name, getattr(given, name), value) for name, value in changes.pop("", {}).items()}
+    given = dataclasses.replace(given, **own)
     parts = {name: dataclasses.replace(getattr(given, name), **fields) for name, fields in changes.items()}
-    return dataclasses.replace(given, **own, **parts)
+    return dataclasses.replace(given, **parts)
 
 
 def _changed(name: str, before: Any, value: Any) -> Any:
@@ -75,6 +86,50 @@ def _changed(name: str, before: Any, value: Any) -> Any:
     if not dataclasses.is_dataclass(before) or not isinstance(value, Mapping):
         return value
     return apply_changes(before, value, called=lambda path: f"{name}.{path}")
+
+
+@settings
+class Reading:
+    """How files of inputs are read."""
+
+    @classmethod
+    def of_run(cls, config: Any) -> Self:
+        """Return the columns and the header of a run; the format is that of each file."""
+        return replace_shared(cls(), config.data, [name for name in _READING if name != "format"])
+
+
+@settings
+class TableReading(Reading):
+    """How tables of inputs are read."""
+
+    header: Header = "auto"
+    """Header row of TSV and CSV. Default: as in training."""
+
+
+@settings
+class TextsReading(TableReading):
+    """How files of texts are read."""
+
+    format: TextsFormat = "auto"
+    """File format. auto: by the file suffix; other files have a text in each line."""
+
+
+@settings
+class ImagesReading(TableReading):
+    """How files that refer to images are read."""
+
+    images: str | None = None
+    """Folder or tar of the images. If not given: as for the training data, a folder or tar beside the file that is
+    named like the last part of its name or `images`, then the folder of the file."""
+
+
+@settings
+class PairsReading(TextsReading):
+    """How files of source texts are read, with or without target texts."""
+
+    source_column: Count | str | None = None
+    """Column of the source text: number (from 1) or header name in TSV and CSV, else field name. Default: as in
+    training."""
 
 
 @settings
@@ -132,7 +187,7 @@ class PairsPrediction:
 
 
 @settings
-class OtherPairs(OtherData):
+class OtherPairs(PairsReading, OtherData):
     """Other text pairs to evaluate a model on."""
 
     test: tuple[str, ...] = ()
@@ -144,12 +199,8 @@ class OtherPairs(OtherData):
     """More reference translations of one test set: text files with one line per pair, besides its target side."""
     format: PairFormat = "auto"
     """File format. auto: text if a target file is given, else by the file suffix or `hf:`."""
-    source_column: Count | str | None = None
-    """Column of the source text: number (from 1) or header name in TSV, else field name."""
     target_column: Count | str | None = None
     """Column of the target text, as `source_column`."""
-    header: Header = "auto"
-    """Header row of TSV and CSV."""
     on_bad: OnBad = "error"
     """Handling of bad lines (wrong columns, empty side, not UTF-8, too long): error stops; skip leaves them out and
     counts them."""

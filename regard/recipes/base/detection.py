@@ -130,7 +130,7 @@ class DetectionRecipe(Recipe[ConfigT]):
         if len(fullest.labels) > most:
             raise UserError(
                 f"{fullest.where}: {fullest.file[:200]} has {len(fullest.labels)} boxes, but the model detects at most "
-                f"{most}: raise model.num_queries."
+                f"{most}: raise --model.num-queries."
             )
 
     def usable(self, examples: Examples[AnnotatedDataset[Any]]) -> Examples[AnnotatedDataset[Any]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from regard.errors import UserError
-from regard.recipes.base.config import Evaluation, NoOptions
+from regard.recipes.base.config import Evaluation, NoOptions, Reading
 from regard.settings.options import option_name
 from regard.settings.tree import Group
 
@@ -34,6 +34,8 @@ class Entry:
     """Options of `predict`."""
     evaluation: type[Any] = Evaluation
     """Options of `evaluate`: `data`, a `regard.recipes.base.config.OtherData`, and others."""
+    reading: type[Reading] = Reading
+    """Options of `predict` and `look` for files of inputs; `data` of the options of `evaluate` has them, too."""
     input: Literal["text", "image", "points", "sound", "tracks", "vector"] = "text"
     """Kind of input: a line of text or of numbers, or a file."""
     unused: Mapping[str, str] = field(default_factory=dict)

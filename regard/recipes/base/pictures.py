@@ -28,7 +28,7 @@ from regard.data.text.sources import read_sources
 from regard.errors import UserError
 from regard.look.sample import Axis, Image
 from regard.models.readers.images import ImageReader
-from regard.recipes.base.config import OtherImages
+from regard.recipes.base.config import OtherImages, replace_shared
 from regard.recipes.base.inputs import Input
 from regard.recipes.base.recipe import Examples, File, Prepared
 from regard.system.files import read_json
@@ -112,7 +112,7 @@ class ImageSplits:
 
     def read(self, split: str, other: OtherImages | None) -> Examples[ImageDataset]:
         """Return the images of a split, or of a folder, a list or an IDX file."""
-        data = self.data if other is None else replace(self.data, on_bad=other.on_bad, test=other.test[0])
+        data = self.data if other is None else replace(replace_shared(self.data, other), test=other.test[0])
         if split != "test":
             images = self._training[split == "val"]
         elif data.test is None:

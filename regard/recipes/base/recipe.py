@@ -28,7 +28,7 @@ from regard.errors import UserError
 from regard.look.maps import SampleMaps
 from regard.look.sample import Sample
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.config import defaults_of_run
+from regard.recipes.base.config import defaults_of_run, replace_shared
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.run import Run
@@ -130,6 +130,8 @@ class Recipe(ABC, Generic[ConfigT]):
     """Suffixes of files whose rows are inputs (`read_inputs`), besides files of lines."""
     files_of_folder: tuple[str, ...] = ()
     """Suffixes of the files of a folder that are inputs; empty if no folder is an input."""
+    least_val: int = 10
+    """Number of validation examples below which training notifies that they are few."""
     decodes: bool = False
     """True if answers are decoded token by token, by an engine (regard.engines)."""
 
@@ -138,6 +140,8 @@ class Recipe(ABC, Generic[ConfigT]):
         self.config: ConfigT = run.config
         self.notify = notify
         self.entry = entry
+        self.reading: Any = entry.reading.of_run(run.config)
+        """How files of inputs are read (regard.recipes.base.config.Reading)."""
         self._test: Examples[Any] | None = None
 
     # Data
@@ -265,16 +269,16 @@ class Recipe(ABC, Generic[ConfigT]):
 
     def is_table(self, path: Path) -> bool:
         """Return True if `read_inputs` reads this file; others are one input or have one in each line."""
-        return plain_name(path).endswith(self.tables)
+        return getattr(self.reading, "format", "auto") != "auto" or plain_name(path).endswith(self.tables)
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
-        """Return the inputs of a file of data, read as for `evaluate` with the columns of the run.
+        """Return the inputs of a file of data, read as for `evaluate` with the columns of `reading`.
 
         An input that cannot be read has a `problem`, if the file is a list of inputs. Of other files, it is an error,
         or left out and reported (skip_bad).
         Raises: UserError naming the file and the line.
         """
-        other = defaults_of_run(self.entry.evaluation, self.config).data
+        other = replace_shared(defaults_of_run(self.entry.evaluation, self.config).data, self.reading)
         policy = {"on_bad": "skip"} if skip_bad and hasattr(other, "on_bad") else {}
         examples = self.load("test", replace(other, test=(str(path),), **policy))
         for i in range(len(examples)):
@@ -425,6 +429,13 @@ def plan_by_length(lengths: Sequence[int], most: int) -> list[range]:
 def describe_skipped(origin: str, noun: str, skipped: Sequence[str]) -> tuple[str, ...]:
     """Return the note that examples were left out; empty if none were."""
     return (f"{origin}: skipped {len(skipped)} {noun}; first: {skipped[0]}",) if skipped else ()
+
+
+def describe_empty(numbers: Sequence[int], one: str, many: str) -> str:
+    """Return the note that inputs are empty, with what follows for one or for several of them."""
+    *others, last = join_items(numbers).split(", ")
+    listed = f"{', '.join(others)} and {last}" if others else last
+    return f"inputs {listed} are empty{many}" if others else f"input {listed} is empty{one}"
 
 
 def join_items(items: Sequence[object]) -> str:

@@ -33,7 +33,7 @@ from regard.recipes.base.config import PairsEvaluation, PairsPrediction, default
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.inputs import Input
 from regard.recipes.base.likelihood import explain_tokens
-from regard.recipes.base.recipe import ConfigT, Examples, Prepared, Ranked, Recipe, join_items
+from regard.recipes.base.recipe import ConfigT, Examples, Prepared, Ranked, Recipe, describe_empty, join_items
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of, loss_per_token
 from regard.recipes.base.text_pairs import Codec, Texts, filter_by_length
@@ -119,9 +119,10 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def describe(self) -> str:
         """Return the sizes of the vocabularies."""
-        if self.codec.source is self.codec.target:
-            return f"{len(self.codec.source):,} subwords in a joint vocabulary"
-        return f"{len(self.codec.source):,} source and {len(self.codec.target):,} target subwords"
+        source, target = self.codec.source, self.codec.target
+        if source is target:
+            return f"{len(source):,} {source.noun} in a joint vocabulary"
+        return f"{len(source):,} source {source.noun} and {len(target):,} target {target.noun}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """Return the metric of greedy outputs for `val_sample` pairs, and nll and perplexity of all pairs."""
@@ -160,9 +161,15 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         """Yield the source texts of a file, with or without targets."""
-        data: Any = self.settings.data
-        column, header = getattr(data, "source_column", None), cast("Any", getattr(data, "header", "auto"))
-        sources = read_sources(path, "source", column=column, header=header)
+        given = self.reading
+        column = getattr(given, "source_column", None)
+        sources = read_sources(
+            path,
+            "source",
+            column=column,
+            header=getattr(given, "header", "auto"),
+            format=getattr(given, "format", "auto"),
+        )
         return (Input(text, str(path), line, problem) for line, text, problem in sources)
 
     def shorten(self, value: str) -> str:
@@ -189,7 +196,10 @@ class TextToTextRecipe(Recipe[ConfigT]):
             ids = [] if len(text) > limit * _CHARACTERS_PER_TOKEN else self.codec.source.encode(text.strip())
             if len(ids) > limit or len(text) > limit * _CHARACTERS_PER_TOKEN:
                 size = f"{len(ids):,} tokens" if ids else f"{len(text):,} characters"
-                raise UserError(f"input {first + owner} is too long: {size}; the limit is max_length = {limit} tokens")
+                option = "--max-length" if hasattr(self.settings, "max_length") else "--data.max-length"
+                raise UserError(
+                    f"input {first + owner} is too long: {size}; the limit is {limit} tokens ({option} of the training)"
+                )
             if not ids:
                 empty.append(first + owner)
                 continue
@@ -197,9 +207,7 @@ class TextToTextRecipe(Recipe[ConfigT]):
                 unknown[first + owner] = self.codec.source.unknown(text.strip())
             prepared.add(owner, ids, text.strip())
         if empty:
-            is_one = len(empty) == 1
-            verb = "is empty, and so is its output" if is_one else "are empty, and so are their outputs"
-            prepared.notes.append(f"input{'' if is_one else 's'} {join_items(empty)} {verb}")
+            prepared.notes.append(describe_empty(empty, ", and so is its output", ", and so are their outputs"))
         if unknown:
             pieces = dict.fromkeys(piece for pieces in unknown.values() for piece in pieces)
             shown = f"{join_items([repr(piece) for piece in pieces])}, in input {join_items(list(unknown))}"

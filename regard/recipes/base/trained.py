@@ -22,6 +22,7 @@ from regard.models.outline import Outline, outline
 from regard.recipes.base.active import MANY, Turns
 from regard.recipes.base.config import defaults_of_run, set_options
 from regard.recipes.base.recipe import EmptyAnswerError, Examples, File, Prepared, Recipe
+from regard.recipes.metrics.report import round_scores
 from regard.system.files import read_bytes, read_json, read_unpacked
 from regard.trace import Trace
 
@@ -155,7 +156,7 @@ class TrainedRun:
         samples = {} if "samples" in scores else {"samples": self._samples(examples)}
         if predictions is not None:
             self._write_predictions(examples, predictions, settings)
-        return {"data": examples.origin, "examples": len(examples)} | scores | samples
+        return {"data": examples.origin, "examples": len(examples)} | round_scores(scores) | samples
 
     def test_input(self, index: int) -> Any:
         """Return input `index` (from 0) of the run's test data, in the form that `predict` and `look` take.

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from regard.data.config import BoxesConfig, OnBad
 from regard.models.config import DetectorConfig
-from regard.recipes.base.config import DetectionOptions, OtherData
+from regard.recipes.base.config import DetectionOptions, ImagesReading, OtherData
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
@@ -47,14 +47,12 @@ class BoxesRunConfig:
 
 
 @settings
-class OtherBoxes(OtherData):
+class OtherBoxes(ImagesReading, OtherData):
     """Other images with boxes to evaluate a detector on."""
 
     test: tuple[str, ...] = ()
     """Boxes: FILE.json (COCO), FILE.csv or FILE.jsonl. Several are evaluated one by one. Default: the run's test
     data."""
-    images: str | None = None
-    """Folder or tar of the images. Default: the folder of the file of boxes."""
     on_bad: OnBad = "error"
     """Handling of boxes without area or outside their image: error stops; skip leaves them out and counts them."""
 
@@ -76,6 +74,7 @@ ENTRY = Entry(
     config=BoxesRunConfig,
     options=DetectionOptions,
     evaluation=BoxesEvaluation,
+    reading=ImagesReading,
     input="image",
     unused=BATCHES_BY_COUNT | NO_SMOOTHING,
     recipe="regard.recipes.boxes.recipe:BoxesRecipe",

@@ -6,7 +6,6 @@ Source: lectures, E.2 (image to set); carion2020.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +26,7 @@ from regard.models.build import build_detector
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.config import replace_shared
 from regard.recipes.base.detection import ROWS, Detected, DetectionRecipe, query_axis
 from regard.recipes.base.pictures import patch_axis, to_color_image
 from regard.recipes.base.recipe import Examples, Prepared
@@ -76,7 +76,7 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
 
     def read_other(self, other: OtherBoxes) -> Images:
         """Return the images of a file of boxes."""
-        return read_boxes(other.test[0], other.images, replace(self.config.data, on_bad=other.on_bad))
+        return read_boxes(other.test[0], other.images, replace_shared(self.config.data, other))
 
     def make_batches(
         self,

@@ -7,7 +7,7 @@ from regard.data.config import CaptionsConfig, OnBad, TokenizerConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig, max_length_of
-from regard.recipes.base.config import OtherData, PairsPrediction
+from regard.recipes.base.config import ImagesReading, OtherData, PairsPrediction
 from regard.recipes.base.entry import BATCHES_BY_COUNT, Entry
 from regard.recipes.metrics.config import BleuConfig
 from regard.settings.declare import settings
@@ -96,14 +96,12 @@ class CaptionRunConfig:
 
 
 @settings
-class OtherCaptions(OtherData):
+class OtherCaptions(ImagesReading, OtherData):
     """Other images with captions to evaluate a model on."""
 
     test: tuple[str, ...] = ()
     """Captions: FILE.tsv, FILE.csv, FILE.jsonl (also .gz) or FILE.json (COCO). Several are evaluated one by one.
     Default: the run's test data."""
-    images: str | None = None
-    """Folder or tar of the images. Default: a folder beside the captions, as for the training data."""
     on_bad: OnBad = "error"
     """Handling of bad lines and of images that are missing or damaged: error stops; skip leaves them out and counts
     them."""
@@ -125,6 +123,7 @@ ENTRY = Entry(
     config=CaptionRunConfig,
     options=PairsPrediction,
     evaluation=CaptionEvaluation,
+    reading=ImagesReading,
     input="image",
     unused=BATCHES_BY_COUNT,
     recipe="regard.recipes.caption.recipe:CaptionRecipe",

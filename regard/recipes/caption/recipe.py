@@ -44,7 +44,7 @@ from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import Output, OutputsAnswer
-from regard.recipes.base.config import PairsPrediction, defaults_of_run
+from regard.recipes.base.config import PairsPrediction, defaults_of_run, replace_shared
 from regard.recipes.base.likelihood import explain_tokens
 from regard.recipes.base.pictures import patch_axis, to_color_image
 from regard.recipes.base.recipe import Examples, Prepared, Ranked, Recipe, describe_skipped, plan_by_count
@@ -72,7 +72,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
         """Return the images of a split, or of a file of captions."""
         data = self.config.data
         if other is not None:
-            data = dataclasses.replace(data, on_bad=other.on_bad)
+            data = replace_shared(data, other)
             images = read_captions(other.test[0], other.images, data)
         elif data.train is None and (split != "test" or data.test is None):
             images = CaptionedShapes(split, self.run.seed, data)
@@ -126,7 +126,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     def describe(self) -> str:
         """Return the input size and the size of the vocabulary."""
         data = self.config.data
-        return f"images of {data.width} x {data.height}; {len(self.tokenizer):,} subwords"
+        return f"images of {data.width} x {data.height}; {len(self.tokenizer):,} {self.tokenizer.noun}"
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """Return BLEU of greedy captions for `val_sample` images, and nll and perplexity of all of them."""

@@ -8,7 +8,7 @@ from regard.data.embedded.dates_config import DatesConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig
-from regard.recipes.base.config import PairsEvaluation, PairsPrediction, limit_input_length
+from regard.recipes.base.config import PairsEvaluation, PairsPrediction, PairsReading, limit_input_length
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Length, Range
@@ -78,5 +78,6 @@ ENTRY = Entry(
     config=DatesRunConfig,
     options=PairsPrediction,
     evaluation=PairsEvaluation,
+    reading=PairsReading,
     recipe="regard.recipes.dates.recipe:DatesRecipe",
 )

@@ -7,7 +7,7 @@ from regard.data.config import EventsConfig, OnBad
 from regard.layers.positions.config import NoPositionsConfig
 from regard.models.config import DetectorConfig
 from regard.models.cores.config import TransformerConfig
-from regard.recipes.base.config import OtherData
+from regard.recipes.base.config import OtherData, TableReading
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
@@ -63,7 +63,7 @@ class EventsRunConfig:
 
 
 @settings
-class OtherSounds(OtherData):
+class OtherSounds(TableReading, OtherData):
     """Other sounds with events to evaluate a detector on."""
 
     test: tuple[str, ...] = ()
@@ -97,6 +97,7 @@ ENTRY = Entry(
     config=EventsRunConfig,
     options=EventsPrediction,
     evaluation=EventsEvaluation,
+    reading=TableReading,
     input="sound",
     unused=BATCHES_BY_COUNT | NO_SMOOTHING,
     recipe="regard.recipes.events.recipe:EventsRecipe",

@@ -36,6 +36,7 @@ from regard.models.model import Model
 from regard.models.readers.sound import FrameReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import EventsAnswer
+from regard.recipes.base.config import replace_shared
 from regard.recipes.base.inputs import Input
 from regard.recipes.base.likelihood import set_log_prob
 from regard.recipes.base.recipe import Examples, File, Prepared, Recipe, describe_skipped, plan_by_count
@@ -104,7 +105,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         path = getattr(data, split) if other is None else other.test[0]
         if path is None and (split == "val" or data.train is None or not _is_table(data.train)):
             path = data.train  # other scenes of the same recordings, or a part of the files
-        data = data if other is None else replace(data, on_bad=other.on_bad)
+        data = data if other is None else replace_shared(data, other)
         count, notes = {"train": data.epoch_size, "val": data.val_size, "test": data.test_size}[split], ()
         if path is None:
             sounds = make_sound_scenes(self._synthetic_sounds, split, count, data)
@@ -219,7 +220,8 @@ class EventsRecipe(Recipe[EventsRunConfig]):
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         """Yield the sound files that a table names, each as a whole."""
-        data = replace(self.config.data, on_bad="skip" if skip_bad else self.config.data.on_bad)
+        data = replace_shared(self.config.data, self.reading)
+        data = replace(data, on_bad="skip") if skip_bad else data
         return (Input(str(file), str(file)) for file in list_sounds(path, data))
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:

@@ -25,6 +25,7 @@ from regard.models.build import build_classifier
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.config import replace_shared
 from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.pictures import (
     ImageSplits,
@@ -100,8 +101,9 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
         """Return the images of a list, with or without labels, or of an IDX file."""
-        is_list = plain_name(path).endswith(TABLES)
-        return list_images(path, self.config.data) if is_list else super().read_inputs(path, skip_bad=skip_bad)
+        if plain_name(path).endswith(TABLES):
+            return list_images(path, replace_shared(self.config.data, self.reading))
+        return super().read_inputs(path, skip_bad=skip_bad)
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
         """Return the pixels of each image."""

@@ -59,6 +59,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
     metric = "nll"
     higher_is_better = False
+    least_val = 0  # its examples are lines, and windows of the text are validated
     decodes = True
     tokenizer: Tokenizer
 

@@ -75,6 +75,15 @@ def _tables(scores: Mapping[str, Any]) -> Iterator[str]:
         yield f"\n\nconfusion matrix: rows are references, columns outputs\n{table([['', *classes], *cells])}"
 
 
+def round_scores(scores: Any) -> Any:
+    """Return scores with floats rounded to 12 significant digits, without the errors of their computation."""
+    if isinstance(scores, float):
+        return float(f"{scores:.12g}")
+    if isinstance(scores, Mapping):
+        return {name: round_scores(value) for name, value in scores.items()}
+    return [*map(round_scores, scores)] if isinstance(scores, list | tuple) else scores
+
+
 def score_table(scores: Mapping[str, Any]) -> str:
     """Format the scores of a test set, their signature, and some sample outputs."""
     title = f"{scores['data']}: {scores['examples']:,} examples"

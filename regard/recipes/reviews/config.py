@@ -6,7 +6,7 @@ from typing import Literal
 from regard.data.config import LabeledConfig, OnBad, TokenizerConfig
 from regard.models.config import TextClassifierConfig
 from regard.models.cores.config import RecurrentConfig
-from regard.recipes.base.config import OtherData, RankedPrediction
+from regard.recipes.base.config import OtherData, RankedPrediction, TextsReading
 from regard.recipes.base.entry import NO_DECODER, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Count, FractionBelowOne
@@ -62,7 +62,15 @@ class ReviewsRunConfig:
 
 
 @settings
-class OtherLabeled(OtherData):
+class LabeledReading(TextsReading):
+    """How files of texts are read, with or without labels."""
+
+    text_column: Count | str | None = None
+    """Column of the text: number (from 1) or header name in TSV and CSV, else field name. Default: as in training."""
+
+
+@settings
+class OtherLabeled(LabeledReading, OtherData):
     """Other texts to evaluate a classifier on, in the format of its training data."""
 
     test: tuple[str, ...] = ()
@@ -70,10 +78,10 @@ class OtherLabeled(OtherData):
     run's test data."""
     format: Literal["auto", "tsv", "csv", "jsonl", "huggingface"] = "auto"
     """File format. auto: by the file suffix or `hf:`."""
-    text_column: Count | str | None = None
-    """Column of the text. Default: as in training."""
     label_column: tuple[Count | str, ...] = ()
     """Column of the label, or columns of the numbers. Default: as in training."""
+    separator: str = ","
+    """Separator of several labels or numbers in one cell. Default: as in training."""
     on_bad: OnBad = "error"
     """Handling of bad lines (wrong columns, empty text, not UTF-8, unknown label): error stops; skip leaves them out
     and counts them."""
@@ -93,6 +101,7 @@ ENTRY = Entry(
     config=ReviewsRunConfig,
     options=RankedPrediction,
     evaluation=ReviewsEvaluation,
+    reading=LabeledReading,
     unused=NO_DECODER,
     recipe="regard.recipes.reviews.recipe:ReviewsRecipe",
 )

@@ -28,8 +28,9 @@ from regard.look.sample import Axis, Sample
 from regard.models.build import build_classifier, build_token_reader
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.config import replace_shared
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Examples, Prepared, join_items, plan_by_length
+from regard.recipes.base.recipe import Examples, Prepared, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
 from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader, RatioTexts, attach_ratios
@@ -56,9 +57,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         data = self.config.data
         path, held_out = getattr(data, split) if other is None else other.test[0], ()
         if other is not None:
-            columns = ("text_column", "label_column")
-            own = {name: getattr(other, name) or getattr(data, name) for name in columns}
-            data = replace(data, train=path, val=path, format=other.format, on_bad=other.on_bad, **own)
+            data = replace(replace_shared(data, other), train=path, val=path)
         if path is None and data.train is None:
             pairs = make_reviews(split, self.run.seed, data.target)
         elif path is None and split == "test":
@@ -157,7 +156,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
 
     def describe(self) -> str:
         """Return the size of the vocabulary and the possible answers."""
-        return f"{len(self.tokenizer):,} subwords; {self.target.signature}"
+        return f"{len(self.tokenizer):,} {self.tokenizer.noun}; {self.target.signature}"
 
     def evaluation_batches(self, examples: Examples[list[str]]) -> Iterator[Any]:
         """Return batches of texts of similar length."""
@@ -168,21 +167,22 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         """Yield the texts of a file, with or without labels."""
-        data = self.config.data
-        texts = read_sources(path, "text", column=data.text_column, header=data.header)
+        given = self.reading
+        texts = read_sources(path, "text", column=given.text_column, header=given.header, format=given.format)
         return (Input(text, str(path), line, problem) for line, text, problem in texts)
 
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
-        """Return the ids of each text, and its log-count ratios. An empty text is read as one unknown token."""
-        prepared, empty = Prepared(len(inputs)), []
+        """Return the ids of each text, and its log-count ratios.
+
+        Raises: UserError for an empty text.
+        """
+        prepared = Prepared(len(inputs))
         for owner, given in enumerate(inputs):
             text = given.strip()
+            if not text:
+                raise UserError(f"input {first + owner} is empty: it has no words to classify")
             ratios = None if self.ratios is None else self.ratios.compute(self._cut(text))
             prepared.add(owner, (self.encode([text])[0].tolist(), ratios), text)
-            if not text:
-                empty.append(first + owner)
-        if empty:
-            prepared.notes.append(f"input {join_items(empty)} is empty: it has no words to classify")
         return prepared
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
@@ -196,7 +196,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
 
     def input_sample(self, inference: ActiveModel, prepared: Prepared, row: int) -> Sample:
         """Return the text and its tokens."""
-        pieces = self.tokenizer.tokens(prepared.rows[row][0])
+        ids, text = prepared.rows[row][0], prepared.facts[row]
+        pieces = self.tokenizer.tokens(text)[: len(ids)] or self.tokenizer.tokens(ids)
         return Sample(title=prepared.facts[row], axes={"source": Axis(labels=tuple(pieces), kind="token")})
 
     def encode(self, texts: Sequence[str]) -> Ragged:

@@ -6,10 +6,10 @@ from typing import Literal
 from regard.data.config import OnBad, TaggedConfig, TokenizerConfig
 from regard.models.config import TaggerConfig
 from regard.models.cores.config import TransformerConfig, max_length_of
-from regard.recipes.base.config import OtherData
+from regard.recipes.base.config import OtherData, TableReading
 from regard.recipes.base.entry import NO_DECODER, Entry
 from regard.settings.declare import settings
-from regard.settings.ranges import FractionBelowOne
+from regard.settings.ranges import Count, FractionBelowOne
 from regard.training.config import TrainConfig
 
 
@@ -56,14 +56,24 @@ class TagsRunConfig:
 
 
 @settings
-class OtherTagged(OtherData):
+class TaggedReading(TableReading):
+    """How files of sentences are read, with or without tags."""
+
+    format: Literal["auto", "columns", "csv", "jsonl"] = "auto"
+    """File format. auto: jsonl and csv by name (.jsonl, .csv), else columns."""
+    token_column: Count | str | None = None
+    """Column of the tokens: number (from 1) or header name, else field name. Default: as in training."""
+
+
+@settings
+class OtherTagged(TaggedReading, OtherData):
     """Other sentences to evaluate a tagger on."""
 
     test: tuple[str, ...] = ()
     """Columns of token and tag, or FILE.jsonl; also with .gz. Several are evaluated one by one. Default: the run's test
     data."""
-    format: Literal["auto", "columns", "csv", "jsonl"] = "auto"
-    """File format. auto: jsonl for names ending in .jsonl, else columns."""
+    tag_column: Count | str | None = None
+    """Column of the tags, as `token_column`. Default: as in training."""
     on_bad: OnBad = "error"
     """Handling of bad sentences (a token without a tag, not UTF-8, unknown tag, too long): error stops; skip leaves
     them out and counts them."""
@@ -82,6 +92,7 @@ ENTRY = Entry(
     summary="token tagging (NER), from columns or JSONL; synthetic sentences with dates if not given",
     config=TagsRunConfig,
     evaluation=TagsEvaluation,
+    reading=TaggedReading,
     unused=NO_DECODER,
     recipe="regard.recipes.tags.recipe:TagsRecipe",
 )

@@ -29,8 +29,9 @@ from regard.models.build import build_tagger
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import Entity, TagsAnswer
+from regard.recipes.base.config import replace_shared
 from regard.recipes.base.inputs import TABLES, Input
-from regard.recipes.base.recipe import Examples, Prepared, Recipe, describe_skipped, join_items, plan_by_length
+from regard.recipes.base.recipe import Examples, Prepared, Recipe, describe_empty, describe_skipped, plan_by_length
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.tags import get_entities, has_entities, tag_scores
 from regard.recipes.tags.config import TagsRunConfig
@@ -62,7 +63,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         data = self.config.data
         path = getattr(data, split) if other is None else other.test[0]
         if other is not None:
-            data = dataclasses.replace(data, train=path, val=path, format=other.format, on_bad=other.on_bad)
+            data = dataclasses.replace(replace_shared(data, other), train=path, val=path)
         held_out: tuple[str, ...] = ()
         if path is None and data.train is None:
             sentences = make_sentences(split, self.run.seed)
@@ -101,7 +102,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
             if not unknown and length <= most:
                 keep.append(i)
                 continue
-            problem = f"{length} subwords, more than max_length = {most}"
+            problem = f"{length} {self.tokenizer.noun}, more than --data.max-length {most}"
             if unknown:
                 problem = self.labels.describe_unknown(unknown[0], ("tag", "sentence"))
             skipped.append(f"{sentences.where(i)}: {problem}")
@@ -147,7 +148,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
 
     def describe(self) -> str:
         """Return the sizes of the vocabulary and of the tag set."""
-        return f"{len(self.tokenizer):,} subwords, {len(self.labels)} tags"
+        return f"{len(self.tokenizer):,} {self.tokenizer.noun}, {len(self.labels)} tags"
 
     def score(self, inference: ActiveModel, examples: Examples[TaggedSentences], options: Any) -> dict[str, Any]:
         """Return token accuracy, entity F1 and nll."""
@@ -178,7 +179,10 @@ class TagsRecipe(Recipe[TagsRunConfig]):
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         """Yield the sentences of a file of tokens, with or without tags."""
-        for line, tokens, problem in read_words(path, self.config.data):
+        given = self.reading
+        chosen = {} if given.format == "auto" else {"format": given.format}
+        data = dataclasses.replace(self.config.data, header=given.header, token_column=given.token_column, **chosen)
+        for line, tokens, problem in read_words(path, data):
             yield Input(list(tokens), str(path), line, problem)
 
     def shorten(self, value: str | Sequence[str]) -> list[str]:
@@ -202,11 +206,12 @@ class TagsRecipe(Recipe[TagsRunConfig]):
             ids, starts = encode_words(tokens, self.tokenizer)
             if len(ids) > most:
                 raise UserError(
-                    f"input {first + owner} has {len(ids)} subwords, more than the run's max_length = {most}"
+                    f"input {first + owner} has {len(ids)} {self.tokenizer.noun}, more than the run's "
+                    f"--data.max-length {most}"
                 )
             prepared.add(owner, (ids, starts), tokens)
         if empty:
-            prepared.notes.append(f"input {join_items(empty)} is empty: it has no tokens to tag")
+            prepared.notes.append(describe_empty(empty, ": it has no tokens to tag", ": they have no tokens to tag"))
         return prepared
 
     def plan(self, rows: Sequence[Any]) -> list[range]:

@@ -6,7 +6,7 @@ from typing import Annotated
 from regard.data.config import PairsConfig, TokenizerConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
-from regard.recipes.base.config import PairsEvaluation, PairsPrediction, limit_input_length
+from regard.recipes.base.config import PairsEvaluation, PairsPrediction, PairsReading, limit_input_length
 from regard.recipes.base.entry import Entry
 from regard.recipes.metrics.config import BleuConfig
 from regard.settings.declare import settings
@@ -61,6 +61,7 @@ ENTRY = Entry(
     config=TranslateRunConfig,
     options=PairsPrediction,
     evaluation=PairsEvaluation,
+    reading=PairsReading,
     needs_data=True,
     recipe="regard.recipes.translate.recipe:TranslateRecipe",
 )

@@ -114,9 +114,7 @@ def run(argv: list[str]) -> int:
     """Parse the options, record the attention weights and write the page or the figure."""
     is_capture = bool(argv) and argv[0].endswith(_CAPTURE)
     folder, record = (Path(argv[0]), None) if is_capture else read_run_argument(argv, USAGE)
-    own = LookOptions()
-    if record is not None:
-        own = LookOptions(data=get_entry(record.recipe).reading.of_run(record.config))
+    own = LookOptions() if record is None else LookOptions(data=get_entry(record.recipe).reading.of_run(record.config))
     if wants_help(argv):
         groups = [] if record is None else collect_groups(_answer_options(record))
         print(page(USAGE, ABOUT, [*collect_groups(own), *groups]) + help_ending("look", record))
@@ -145,11 +143,7 @@ def run(argv: list[str]) -> int:
         names += [f"test {models[0].input} {number}" for number in options.test]
         inputs += [models[0].test_input(number) for number in options.test]
         if _is_picture(options.out) and models[0].recipe.plots_answers:
-            if options.sample >= len(inputs):
-                raise UserError(f"--sample must be between 0 and {len(inputs) - 1}, got {options.sample}")
-            models[0].plot_answer(inputs[options.sample], options.out, overwrite=options.force)
-            print(options.out)
-            _say_which_sample(options, len(inputs))
+            _plot_answer(models[0], inputs, options)
             return DONE
     answering = {item.name: getattr(parsed.config, item.name) for item in fields(parsed.config)}
     with say_if_slow("recording the attention"):
@@ -174,6 +168,15 @@ def run(argv: list[str]) -> int:
     if out.suffix.lower() == ".html" and options.open and _has_screen():
         webbrowser.open(out.resolve().as_uri())
     return DONE
+
+
+def _plot_answer(model: Any, inputs: Sequence[Any], options: LookOptions) -> None:
+    """Plot the answer to one of the inputs, for a recipe whose figures show answers."""
+    if options.sample >= len(inputs):
+        raise UserError(f"--sample must be between 0 and {len(inputs) - 1}, got {options.sample}")
+    model.plot_answer(inputs[options.sample], options.out, overwrite=options.force)
+    print(options.out)
+    _say_which_sample(options, len(inputs))
 
 
 def _check(options: LookOptions, pages: Path, *, is_capture: bool) -> None:

@@ -14,7 +14,7 @@ from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from regard.cli.inputs import expand_words, is_single_input, is_text_file, read_inputs
+from regard.cli.inputs import expand_words, is_file, is_single_input, is_text_file, read_inputs
 from regard.cli.notices import print_notice
 from regard.cli.runs import DecodingOptions, help_ending, load_trained, read_run_argument
 from regard.data.images.coco_ids import CocoIds, read_coco_ids
@@ -106,7 +106,9 @@ def run(argv: list[str]) -> int:
     trained = load_trained(folder, parsed.own, record)
     trained.recipe.reading = parsed.own.data
     ids = _coco_ids(words, trained) if parsed.own.coco else None
-    printer = _Printer(trained, parsed.config, form, parsed.own.on_bad, is_named=_are_named(typed, trained), ids=ids)
+    printer = _Printer(
+        trained, parsed.config, form, parsed.own.on_bad, is_named=_are_named(typed, words, trained), ids=ids
+    )
     # Answers on a terminal show how far it is.
     with show_progress(is_enabled=out is not None or not sys.stdout.isatty()), _open_output(out):
         for inputs in track(
@@ -163,9 +165,14 @@ def _open_output(out: Path | None) -> Iterator[None]:
         yield
 
 
-def _are_named(words: Sequence[str], trained: Any) -> bool:
-    """Return True if outputs need the name of their file: inputs are files, and the words typed are not one of them."""
-    return trained.input not in ("text", "vector") and not (len(words) == 1 and is_single_input(words[0], trained))
+def _are_named(typed: Sequence[str], words: Sequence[str], trained: Any) -> bool:
+    """Return True if outputs need the name of their file: inputs are files, and the words typed are not one of them.
+
+    words: those typed, with patterns expanded.
+    """
+    if trained.input in ("text", "vector"):
+        return (len(words) > 1 or words != typed) and any(map(is_file, words))
+    return not (len(typed) == 1 and is_single_input(typed[0], trained))
 
 
 def _check_energy(argv: Sequence[str], record: Run | None) -> None:
@@ -239,7 +246,7 @@ class _Printer:
             found = {"error": str(answer)} if is_bad else recipe.json(answer)
             print(json.dumps({"input": number} | given.describe() | dict(found), ensure_ascii=False))
             return
-        name = given.file if self.is_named else None
+        name = (given.file or "") if self.is_named else None  # a text among files has none
         if self.form == "ranked":
             ranked = [("", 0.0)] if is_bad else recipe.rank_texts(answer)
             for rank, (text, score) in enumerate(ranked, start=1):

@@ -108,7 +108,12 @@ def run(argv: list[str]) -> int:
 
 
 def _train(folder: Path, run: Run, threads: int | None) -> int:
-    get_entry(run.recipe).check(run.config)
+    try:
+        get_entry(run.recipe).check(run.config)
+    except UserError as error:
+        if run.config.data.train is None and (folder / "run.json").exists():
+            raise UserError(f"{error}. To continue the run in {folder}: regard train --run {folder}") from error
+        raise
     if not (folder / "run.json").exists():
         check_data_files(run, is_resumed=False)
     keep_freed_memory()

@@ -136,6 +136,16 @@ def test_patterns_that_the_shell_left_are_expanded_in_order(run: Path, files: Pa
 
 
 @pytest.mark.filterwarnings("ignore:never seen in training")
+def test_lines_of_several_text_files_begin_with_the_name(run: Path, files: Path, capsys) -> None:
+    (files / "more.txt").write_text("live\n", encoding="utf-8")
+    alone = predict(run, "lines.txt", capsys=capsys)
+    named = [f"lines.txt\t{line}" for line in alone] + [f"more.txt\t{alone[1]}"]
+    assert predict(run, "lines.txt", "more.txt", capsys=capsys) == named
+    assert predict(run, "*[es].txt", capsys=capsys) == named
+    assert predict(run, "more*.txt", capsys=capsys) == named[-1:]
+    assert predict(run, "more.txt", "stop live", capsys=capsys)[0] == named[-1]
+
+
 def test_several_texts_of_several_words_are_inputs(run: Path, capsys) -> None:
     assert predict(run, "stop it", "live on", capsys=capsys) == load(run).predict(["stop it", "live on"])
     assert main(["predict", str(run), "stop", "live"]) == 2

@@ -96,3 +96,13 @@ class _Interrupted:
 class _Finished:
     is_interrupted = was_finished = False
     report: ClassVar = {"test": None}
+
+
+def test_a_recipe_without_data_names_the_command_that_continues_its_run(tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "run"
+    assert main(["train", *toy_arguments(tmp_path, core="transformer", steps=1)]) == 0
+    capsys.readouterr()
+    assert main(["train", "translate", "--run", str(folder), "--train.steps", "2"]) == 2
+    assert f"To continue the run in {folder}: regard train --run {folder}" in capsys.readouterr().err
+    assert main(["train", "translate", "--run", str(tmp_path / "new")]) == 2
+    assert "To continue" not in capsys.readouterr().err

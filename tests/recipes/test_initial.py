@@ -141,6 +141,6 @@ def test_a_run_that_started_from_other_parameters_is_another_run(
 
 def test_a_recipe_that_trains_other_models_first_is_refused() -> None:
     config, init = get_entry("draw").config(), Init(folder="runs/draw", weights="1")
-    recipe = create_recipe(Run(recipe="draw", seed=1, config=config, init=init), quiet)
+    recipe = create_recipe(Run(recipe="draw", seed=1, config=config, init=init), print)
     with pytest.raises(UserError, match="its model reads the codes of models that each run trains first"):
         check_init(recipe)

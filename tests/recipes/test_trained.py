@@ -225,7 +225,25 @@ def test_a_dictionary_changes_fields_of_an_option(trained_run: TrainedRun) -> No
     assert trained_run.evaluate(decode={"beam": 1}) == trained_run.evaluate(
         decode=dataclasses.replace(trained_run.config.decode, beam=1)
     )
-    with pytest.raises(UserError, match="decode.beams is not a setting; did you mean beam"):
+    with pytest.raises(UserError, match=r"decode\.beams is not a setting.*beam"):
         trained_run.predict(["bob"], decode={"beams": 1})
-    with pytest.raises(UserError, match="decode.beam must be"):
+    with pytest.raises(UserError, match=r"decode\.beam must be"):
         trained_run.predict(["bob"], decode={"beam": 0})
+
+
+def test_bad_inputs_are_skipped_in_their_place(finished_run: Path) -> None:
+    messages: list[str] = []
+    run, long = load(finished_run, notify=messages.append), "ada " * 99
+    texts = [long, "bob", "ada sees", long, SOURCES[0]]
+    with pytest.raises(UserError, match="input 1"):
+        run.predict(texts)
+    good = run.predict([texts[1], texts[2], texts[4]])
+    messages.clear()
+    assert run.predict(texts, on_bad="skip") == [None, good[0], good[1], None, good[2]]
+    assert [message.split(":")[0] for message in messages] == ["skipped"] * 2
+    assert "input 1 " in messages[0]
+    assert "input 4 " in messages[1]
+    assert run.predict([long], on_bad="skip") == [None]
+    assert [bool(ranked) for ranked in run.predict(texts, on_bad="skip", n_best=1)] == [False, True, True, False, True]
+    with pytest.raises(ValueError, match="on_bad must be error or skip, got 'drop'"):
+        run.predict(["bob"], on_bad="drop")

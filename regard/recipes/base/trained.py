@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import IO, Any, final
+from typing import IO, Any, Literal, final
 
 import torch
 from torch import nn
@@ -104,18 +104,32 @@ class TrainedRun:
         """
         self._active.compile(engine, compute_type=compute_type, workers=workers)
 
-    def predict(self, inputs: Sequence[Any], **options: Any) -> Any:
+    def predict(self, inputs: Sequence[Any], *, on_bad: Literal["error", "skip"] = "error", **options: Any) -> Any:
         """Return the model's answer to each input.
 
         inputs:  texts, or files and arrays, as the recipe reads them (docs/recipes).
+        on_bad:  handling of inputs that cannot be used (too long, damaged): error raises; skip returns None in their
+                 place, and `notify` of `load` says why.
         options: those of `regard predict`, by name; by default the run's own. With n_best, the best answers to each
                  input with their scores.
         Raises:  UserError naming an input that cannot be read, before anything is computed.
         """
-        answers = self.answer(inputs, set_options(self.options, options))
-        if options.get("n_best") is not None:
-            return [self.recipe.rank_texts(answer) for answer in answers]
-        return self.recipe.values(answers)
+        if on_bad not in ("error", "skip"):
+            raise ValueError(f"on_bad must be error or skip, got {on_bad!r}")
+        given = set_options(self.options, options)
+        stretches = [range(len(inputs))] if on_bad == "error" else self._find_usable(inputs)
+        answers = [
+            answer
+            for stretch in stretches
+            for answer in self.answer(inputs[stretch.start : stretch.stop], given, first=stretch.start + 1)
+        ]
+        is_ranked = options.get("n_best") is not None
+        values = [self.recipe.rank_texts(answer) for answer in answers] if is_ranked else self.recipe.values(answers)
+        if len(answers) == len(inputs):
+            return values
+        found = iter(values)
+        usable = {index for stretch in stretches for index in stretch}
+        return [next(found) if index in usable else None for index in range(len(inputs))]
 
     @property
     def options(self) -> Any:
@@ -254,6 +268,18 @@ class TrainedRun:
         if other is None:
             self._own_test = usable
         return usable
+
+    def _find_usable(self, inputs: Sequence[Any]) -> list[range]:
+        """Return the stretches of inputs that can be used; `notify` says why the others cannot."""
+        stretches, start = [], 0
+        for index, value in enumerate(inputs):
+            try:
+                self.recipe.prepare([self._read_input(value, index + 1)], index + 1)
+            except UserError as error:
+                self.recipe.notify(f"skipped: {error}")
+                stretches.append(range(start, index))
+                start = index + 1
+        return [stretch for stretch in (*stretches, range(start, len(inputs))) if stretch]
 
     def _prepare(self, inputs: Sequence[Any], first: int, names: Sequence[str] = ()) -> Prepared:
         """Read the inputs, and report what is unusual about them."""

@@ -21,7 +21,7 @@ from PIL import Image
 
 from regard.data.bad_rows import BadRows
 from regard.data.config import ImagesConfig
-from regard.data.held_out import hold_out
+from regard.data.held_out import LABEL_HINT, hold_out
 from regard.data.images.files import UprightImage, read_image, resolve_path
 from regard.data.images.folders import list_image_folders
 from regard.data.images.idx import MAGIC_IMAGES, MAGIC_LABELS, read_idx
@@ -96,7 +96,8 @@ def read_training_images(config: ImagesConfig, *, seed: int) -> tuple[ImageDatas
     if config.val is not None:
         return train, read_images(config.val, config, image_shape(train))
     labels = [(label,) for label in train.labels] if config.target == "class" else None
-    return split_validation(train, config.val_share, seed=seed, labels=labels)
+    hint = "" if Path(config.train).is_dir() else LABEL_HINT
+    return split_validation(train, config.val_share, seed=seed, labels=labels, hint=hint)
 
 
 def check_image_options(config: ImagesConfig) -> None:
@@ -164,10 +165,11 @@ def to_image_array(
 
 
 def split_validation(
-    images: ImageDataset, share: float, *, seed: int, labels: Sequence[Iterable[str]] | None = None
+    images: ImageDataset, share: float, *, seed: int, labels: Sequence[Iterable[str]] | None = None, hint: str = ""
 ) -> tuple[ImageDataset, ImageDataset]:
     """Hold out `share` of the images for validation; see `regard.data.held_out.hold_out`."""
-    parts = hold_out(len(images), share, seed=seed, origin=images.origin, noun="images", labels=labels)
+    names = {"origin": images.origin, "noun": "images", "hint": hint}
+    parts = hold_out(len(images), share, seed=seed, labels=labels, **names)
     train, val = (images.take(index, images.origin) for index in (parts.train, parts.val))
     return replace(train, skipped=images.skipped, notices=images.notices), replace(val, notices=(parts.notice,))
 

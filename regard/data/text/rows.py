@@ -52,6 +52,8 @@ class Records(NamedTuple):
 
     rows: Iterable[tuple[int, Any]]
     parse: Callable[[Any], tuple[str, ...]]
+    places: tuple[str, ...] = ()
+    """Description of each column, for messages: "column 'label'"; empty for two parallel files."""
 
 
 class Columns(NamedTuple):
@@ -159,7 +161,8 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
             return found
         return found[0], *(cell.replace(",", ".") if DECIMAL_COMMA.fullmatch(cell) else cell for cell in found[1:])
 
-    return Records(chain(rows[1:] if is_header else rows, rest), parse)
+    places = tuple(f"column {header[i]!r}" if is_header and i < len(header) else f"column {i + 1}" for i in selected)
+    return Records(chain(rows[1:] if is_header else rows, rest), parse, places)
 
 
 def read_jsonl_records(path: Path, fields: Sequence[str], *, also: tuple[type, ...] = ()) -> Records:
@@ -172,7 +175,7 @@ def read_jsonl_records(path: Path, fields: Sequence[str], *, also: tuple[type, .
         row = parse_json_object(decode_line(line))
         return get_field(row, fields[0]), *(get_field(row, name, also=also) for name in fields[1:])
 
-    return Records(read_objects(path), parse)
+    return Records(read_objects(path), parse, tuple(f"field {name!r}" for name in fields))
 
 
 def read_table(path: Path, columns: Sequence[str], *, numeric: Sequence[str] = (), header: Header = "auto") -> Records:

@@ -22,7 +22,7 @@ from PIL import Image
 from regard.data.bad_rows import BadRows
 from regard.data.config import ImagesConfig
 from regard.data.held_out import LABEL_HINT, hold_out
-from regard.data.images.files import UprightImage, read_image, resolve_path
+from regard.data.images.files import ImageFiles, UprightImage, read_image
 from regard.data.images.folders import list_image_folders
 from regard.data.images.idx import MAGIC_IMAGES, MAGIC_LABELS, read_idx
 from regard.data.images.lists import FORMATS, read_image_list
@@ -200,9 +200,13 @@ def _from_folder(path: Path, config: ImagesConfig, shape: tuple[int, int, int] |
 def _from_list(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> ImageDataset:
     """Read a list of files and labels: two columns, or JSON objects with `file` and `label`."""
     listed, skipped = read_image_list(path, config)
-    rows = [(resolve_path(path.parent, name), label, f"{locate(path, line)} ({name})") for line, name, label in listed]
+    files = ImageFiles.from_path(path.parent)
+    rows, bad_rows = [], BadRows(config.on_bad, "images", before=skipped)
+    for line, name, label in listed:
+        with bad_rows.catch():
+            rows.append((files.resolve(name), label, f"{locate(path, line)} ({name})"))
     images = _read_all(path, rows, config, shape)
-    return replace(images, skipped=(*skipped, *images.skipped))
+    return replace(images, skipped=(*bad_rows.skipped, *images.skipped))
 
 
 def _read_all(

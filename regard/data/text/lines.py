@@ -83,6 +83,7 @@ def read_objects(path: Path) -> Iterator[tuple[int, bytes]]:
     if not is_array(path, lines):
         if plain_name(path).endswith(".json"):
             lines = [line for line in lines if line.strip()]
+            _check_lines(path, lines)
         return _consume(lines)
     content = b"\n".join(lines)
     lines.clear()
@@ -94,6 +95,16 @@ def read_objects(path: Path) -> Iterator[tuple[int, bytes]]:
             "utf-8", content[begin : error.end], error.start - begin, error.end - begin, error.reason
         )
         raise UserError(f"{path}, line {number}: {describe_decode_error(own)}.") from None
+
+
+def _check_lines(path: Path, lines: list[bytes]) -> None:
+    """Raise UserError for a single object of columns, as pandas writes it, or one in several lines."""
+    is_columns = len(lines) == 1 and re.match(rb'\s*\{\s*"[^"]*"\s*:\s*\{\s*"0"\s*:', lines[0])
+    if is_columns or (len(lines) > 1 and lines[0].strip() == b"{"):
+        raise UserError(
+            f"{path}: is one JSON object, expected an array of objects, or an object in each line; pandas writes an "
+            'array with df.to_json(FILE, orient="records").'
+        )
 
 
 def is_array(path: Path, lines: Iterable[bytes]) -> bool:

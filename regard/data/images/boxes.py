@@ -39,7 +39,7 @@ from regard.data.images.annotations import (
 from regard.data.images.coco import read_coco
 from regard.data.images.files import ImageFiles, UprightImage, find_images, open_first
 from regard.data.text.label_normalizer import LabelNormalizer
-from regard.data.text.lines import has_array, locate, read_objects
+from regard.data.text.lines import check_kind, has_array, locate, read_objects
 from regard.data.text.numbers import parse_numbers
 from regard.data.text.rows import read_table
 from regard.errors import UserError
@@ -65,6 +65,7 @@ def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig)
     read_rows = partial(_read_table, header=config.header)
     readers = {"json": _read_json, "csv": read_rows, "tsv": read_rows, "jsonl": _read_objects, "ndjson": _read_objects}
     if suffix not in readers:
+        check_kind(path, ".json (COCO or an array), .csv, .tsv or .jsonl")
         raise UserError(
             f"{path}: expected boxes in a file of .json (COCO or an array), .csv, .tsv or .jsonl, got .{suffix}."
         )
@@ -166,7 +167,7 @@ def _read_table(path: Path, bad_rows: BadRows, header: Header) -> list[Annotated
             corners, box = ([cells[name] for name in own] for own in (_CORNERS, _NUMBERS))
             size = None
             if any(corners):
-                size, box = _image_size(*box[2:], where), _from_corners(corners, where)
+                size, box = _image_size(box[2], box[3], where), _from_corners(corners, where)
             if not file:
                 raise UserError(f"{where}: expected the name of an image file, got none.")
             boxes = boxes_of.setdefault(file, [])

@@ -27,7 +27,7 @@ from regard.data.images.folders import list_image_folders
 from regard.data.images.idx import MAGIC_IMAGES, MAGIC_LABELS, read_idx
 from regard.data.images.lists import FORMATS, read_image_list
 from regard.data.text.label_normalizer import LabelNormalizer
-from regard.data.text.lines import locate
+from regard.data.text.lines import check_kind, locate
 from regard.errors import UserError
 from regard.system.compression import plain_name
 from regard.system.files import check_file, file_limit, is_limit_set
@@ -130,6 +130,7 @@ def read_images(path: str | Path, config: ImagesConfig, shape: tuple[int, int, i
     if Path(plain_name(path)).suffix in FORMATS:
         images = _from_list(path, config, shape)
         return _normalize_labels(images) if config.target == "class" else images  # several labels are split later
+    check_kind(path, f"a folder with a folder of images for each class, a list ({', '.join(FORMATS)}) or an IDX file")
     return _from_idx(path, config, shape)
 
 

@@ -15,7 +15,7 @@ from regard.data.bad_rows import BadRow, BadRows, Skipped
 from regard.data.config import Header, OnBad, PairFormat, PairsConfig
 from regard.data.held_out import LABEL_HINT, hold_out
 from regard.data.text.huggingface import PREFIX, read_hugging_face_records
-from regard.data.text.lines import locate, read_lines
+from regard.data.text.lines import check_kind, locate, read_lines
 from regard.data.text.rows import Columns, Records, decode_line, excerpt, read_records, read_text_records
 from regard.data.tokenizer import MOST_CHARACTERS, check_growth
 from regard.errors import UserError
@@ -215,6 +215,7 @@ def _find_format(path: str | Path, target: str | Path | None, format: PairFormat
             f"{path}: is compressed by {UNSUPPORTED[ending]}: decompress it first, or use gzip, bzip2 or xz."
         )
     if ending not in _ENDINGS:
+        check_kind(Path(path), f"{', '.join(_ENDINGS)}, each also compressed, hf:NAME or hf:parquet:FILE")
         raise UserError(
             f"{path}: cannot determine the format from the file name (known extensions: {', '.join(_ENDINGS)}, each "
             "also compressed). For two parallel text files give the target file, too; "

@@ -24,7 +24,14 @@ from typing import Any, NamedTuple
 
 from regard.data.bad_rows import BadRow
 from regard.data.config import Header
-from regard.data.text.lines import OBJECTS, describe_decode_error, read_filled_lines, read_lines, read_objects
+from regard.data.text.lines import (
+    OBJECTS,
+    check_kind,
+    describe_decode_error,
+    read_filled_lines,
+    read_lines,
+    read_objects,
+)
 from regard.data.text.numbers import parse_number
 from regard.data.text.tables import DECIMAL_COMMA, read_rows
 from regard.errors import UserError, did_you_mean
@@ -191,6 +198,7 @@ def read_table(path: Path, columns: Sequence[str], *, numeric: Sequence[str] = (
     """
     names = [name for column in columns for name in column.split("|")]
     suffix = Path(plain_name(path)).suffix
+    check_kind(path, "a table in .csv, .tsv or .jsonl")
     if suffix in OBJECTS:
 
         def parse_object(line: bytes) -> tuple[str, ...]:

@@ -136,6 +136,7 @@ class LabeledConfig:
     def __post_init__(self) -> None:
         _check_separator(self.separator)
         _check_label_columns(self.label_column, self.target)
+        _check_different(("text_column", self.text_column or "text"), self.label_column or ("label",))
         _check_train(self.train, self.val)
 
 
@@ -199,6 +200,7 @@ class ImagesConfig:
     def __post_init__(self) -> None:
         _check_separator(self.separator)
         _check_label_columns(self.label_column, self.target)
+        _check_different(("file_column", self.file_column or "file"), self.label_column or ("label",))
 
 
 @settings
@@ -664,6 +666,12 @@ def _check_label_columns(columns: tuple[int | str, ...], target: TargetKind) -> 
         raise UserError(f"`label_column` must be one column, unless `target` is number, got {len(columns)} columns.")
     if len(set(map(str, columns))) < len(columns):
         raise UserError(f"`label_column` must name different columns, got {', '.join(map(str, columns))}.")
+
+
+def _check_different(column: tuple[str, int | str], labels: tuple[int | str, ...]) -> None:
+    name, value = column
+    if str(value) in map(str, labels):
+        raise UserError(f"`{name}` and `label_column` must be different columns, got {value!r} for both.")
 
 
 def _check_separator(separator: str) -> None:

@@ -14,6 +14,9 @@ import numpy as np
 
 from regard.errors import UserError
 
+LABEL_HINT = "choose another column of labels with --data.label-column if these are texts, or "
+"""Advice about labels that are read from a column."""
+
 
 class HeldOut(NamedTuple):
     """Indices of the items for training and for validation, each in their order."""
@@ -33,6 +36,7 @@ def hold_out(
     noun: str,
     groups: Sequence[Hashable] | None = None,
     labels: Sequence[Iterable[Hashable]] | None = None,
+    hint: str = "",
 ) -> HeldOut:
     """Draw `share` of the items for validation, at least one, at random.
 
@@ -41,6 +45,7 @@ def hold_out(
         noun: what the items are, for messages.
         groups: group of each item; items of one group are on one side.
         labels: labels of each item; each label remains in training.
+        hint: advice, for the message about too many labels.
 
     Raises:  UserError if nothing can be held out so that training data remains.
     """
@@ -63,6 +68,11 @@ def hold_out(
             continue
         remaining -= own
         val.update(part)
+    if not val and len(remaining) > count / 2:
+        raise UserError(
+            f"{origin}: with {len(remaining):,} different labels for {count:,} {noun}, none can be held out for "
+            f"validation so that each label remains in training: {hint}give validation data with --data.val."
+        )
     if not val:
         raise UserError(_too_few(count, share, origin, noun, distinct=len(parts)))
     train = [index for index in range(count) if index not in val]
@@ -82,8 +92,9 @@ def last_part(count: int, share: float, *, origin: str, noun: str) -> int:
 
 def describe_held_out(held_out: int, count: int, share: float, *, origin: str, noun: str) -> str:
     """Return the line that tells how many items of the training data are held out."""
+    more = ", more than that since equal ones stay together" if held_out > 2 * max(1, round(count * share)) else ""
     return (
-        f"{origin}: {held_out:,} of {count:,} {noun} are held out for validation (data.val_share {share:g}); "
+        f"{origin}: {held_out:,} of {count:,} {noun} are held out for validation (data.val_share {share:g}{more}); "
         "--data.val names other data."
     )
 

@@ -53,6 +53,26 @@ def write_csv(path: Path, boxes=BOXES) -> Path:
     return path
 
 
+@pytest.mark.parametrize("has_size", [True, False])
+def test_table_of_corners_is_read(folder, has_size):
+    """The format of TensorFlow's object detection."""
+    size = ("width,height,", "40,30,") if has_size else ("", "")
+    path = folder / "corners.csv"
+    rows = [f"a.png,{size[1]}{label},{x},{y},{x + w},{y + h}" for (x, y, w, h), label in BOXES["a.png"]]
+    path.write_text("\n".join([f"filename,{size[0]}class,xmin,ymin,xmax,ymax", *rows]) + "\n")
+    (item,) = read_boxes(path, None, CONFIG).items
+    assert [(tuple(box), label) for box, label in zip(item.boxes.tolist(), item.labels, strict=True)] == BOXES["a.png"]
+    path.write_text(path.read_text().replace(",12,", ",much,"))
+    with pytest.raises(
+        UserError, match=r"line 2: expected xmin, ymin, xmax, ymax, four numbers .*, got 2, 3, much, 15"
+    ):
+        read_boxes(path, None, CONFIG)
+    if has_size:
+        path.write_text("\n".join([f"filename,{size[0]}class,xmin,ymin,xmax,ymax", rows[0].replace("40,30", "41,30")]))
+        with pytest.raises(UserError, match=r"states 41 x 30 pixels for a.png, but the image has 40 x 30"):
+            read_boxes(path, None, CONFIG)
+
+
 def write_jsonl(path: Path) -> Path:
     keys = ("x", "y", "width", "height")
     lines = [

@@ -64,6 +64,13 @@ def test_scenes_of_synthetic_sounds_have_all_labels():
     assert min(map(len, segments)) == 0
 
 
+def test_label_tracks_and_other_formats_are_answered_with_what_is_read(tmp_path):
+    for name, message in (("a.txt", r"expected a table .*file,onset,offset,label"), ("a.parquet", r"expected a table")):
+        (tmp_path / name).write_text("0.5\t1.5\tbark\n")
+        with pytest.raises(UserError, match=message):
+            read_recordings(tmp_path / name, 8000)
+
+
 def test_invalid_recordings_are_refused(tmp_path, recordings):
     good = {
         "samples": recordings.samples,

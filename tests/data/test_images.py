@@ -122,6 +122,26 @@ def test_list_names_line_and_image(folder):
             read_images(folder / "list.csv", ImagesConfig())
 
 
+def test_list_of_another_computer_finds_images_by_the_last_part_of_their_names(folder, tmp_path):
+    expected = read_images(folder, ImagesConfig()).pixels[:2]
+    for names in (("/home/x/cat/0.png", "/home/x/cat/1.png"), ("C:\\x\\0.PNG", "C:\\x\\1.png"), ("0.PNG", "./1.PNG")):
+        (folder / "cat" / "list.csv").write_text(f"file,label\n{names[0]},a\n{names[1]},b\n")
+        with pytest.warns(UserWarning, match=r"images are found by the last part of their names, here 0.png"):
+            found = read_images(folder / "cat" / "list.csv", ImagesConfig())
+        assert (found.pixels == expected).all()
+    (folder / "cat" / "list.csv").write_text("file,label\n/x/0.png,a\n/y/0.png,b\n")
+    with (
+        pytest.warns(UserWarning, match="by the last part"),
+        pytest.raises(UserError, match=r"/x/0.png and /y/0.png would both be the file 0.png"),
+    ):
+        read_images(folder / "cat" / "list.csv", ImagesConfig())
+    with pytest.warns(UserWarning, match="by the last part"):
+        assert len(read_images(folder / "cat" / "list.csv", ImagesConfig(on_bad="skip")).skipped) == 1
+    outside, twice = folder / "dog" / "0.png", "./0.png,a\n0.png,a\n"
+    (folder / "cat" / "list.csv").write_text(f"file,label\n{outside},a\n../dog/1.png,b\n{twice}")
+    assert read_images(folder / "cat" / "list.csv", ImagesConfig()).pixels[:, 0, 0, 0].tolist() == [200, 201, 10, 10]
+
+
 def test_memory_of_a_data_set_is_limited(folder, monkeypatch):
     monkeypatch.setenv("REGARD_MAX_FILE_MIB", "1")
     for size, is_refused in ((512, False), (1024, True)):

@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from regard.data.batches import Ragged
-from regard.data.config import LabeledConfig, OnBad
+from regard.data.config import ImagesConfig, LabeledConfig, OnBad
 from regard.data.embedded.reviews import make_reviews
 from regard.data.text.labels import LabeledBatches, Labels, read_labeled
 from regard.data.text.pairs import Pairs
 from regard.data.tokenizer import UNK
 from regard.errors import UserError
+from regard.recipes.targets.base import RawTargets
+from regard.recipes.targets.labels import ClassTarget
 
 
 def write_jsonl(path: Path, rows: list[tuple[str, object]]) -> Path:
@@ -46,6 +48,46 @@ def test_other_labels_are_refused_with_their_line(tmp_path, label, message):
     path = write_jsonl(tmp_path / "a.jsonl", [("good", 1), ("bad", label)])
     with pytest.raises(UserError, match=rf"a.jsonl, line 2: .*{message}"):
         read_labeled(LabeledConfig(), path, "train")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("fine,,", r"line 3: the label \(column 'kind'\) is empty; the text is 'fine'"),
+        (",good,", r"line 3: the text \(column 'said'\) is empty; the label is 'good'"),
+        (",,x", r"line 3: the text and the label are empty"),
+    ],
+)
+def test_empty_cell_is_named_by_its_column(tmp_path, row, message):
+    path = tmp_path / "a.csv"
+    path.write_text(f"said,kind,other\nwell,good,\n{row}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        read_labeled(LabeledConfig(text_column="said", label_column=("kind",)), path, "train")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"text_column": "x", "label_column": ("x",)}, {"label_column": ("text",)}, {"text_column": "label"}],
+)
+def test_one_column_is_not_both_text_and_label(columns):
+    with pytest.raises(UserError, match=r"`text_column` and `label_column` must be different columns"):
+        LabeledConfig(**columns)
+    with pytest.raises(UserError, match=r"`file_column` and `label_column` must be different columns"):
+        ImagesConfig(label_column=("file",))
+    LabeledConfig(label_column=(1,))  # without a header, the text is the other column
+
+
+def test_labels_that_look_like_texts_are_reported(tmp_path):
+    rows = [(f"text {i}", f"sentence {i}") for i in range(40)]
+    with pytest.raises(UserError, match=r"with 40 different labels for 40 texts, none can be held.*--data.label-col"):
+        read_labeled(LabeledConfig(), write_jsonl(tmp_path / "a.jsonl", rows), "train").hold_out(
+            0.1, "texts", seed=1, labels=[(label,) for _, label in rows]
+        )
+    raw = RawTargets(
+        [label for _, label in rows[:21]] + ["sentence 1"] * 19, str, "a.jsonl", ("label", "text"), "error"
+    )
+    with pytest.warns(UserWarning, match=r"21 different labels for 40 texts look like texts; --data.label-column"):
+        ClassTarget.fit(raw, LabeledConfig(train="a.jsonl"))
 
 
 def test_labels_are_numbered_by_size_or_by_letter(tmp_path):

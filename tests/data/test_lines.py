@@ -1,6 +1,7 @@
 """Raw lines of plain and compressed files, and messages about unreadable files."""
 
 import gzip
+import json
 import os
 from pathlib import Path
 
@@ -8,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.text.lines import describe_decode_error, read_filled_lines, read_lines, split_lines
+from regard.data.config import BoxesConfig, ImagesConfig
+from regard.data.images.boxes import read_boxes
+from regard.data.images.dataset import read_images
+from regard.data.text.lines import describe_decode_error, read_filled_lines, read_lines, read_objects, split_lines
+from regard.data.text.pairs import read_pairs
+from regard.data.text.rows import read_table
 from regard.errors import UserError, did_you_mean
 
 LINES = st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line), min_size=1)
@@ -144,3 +150,27 @@ def test_lines_that_do_not_fit_into_memory_are_refused(monkeypatch):
     monkeypatch.setenv("REGARD_MAX_MEMORY_MIB", "100")
     with pytest.raises(UserError, match=r"a.txt: its 8,388,608 lines take 419,430,401 bytes of memory, more than the"):
         split_lines(content, "a.txt")
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_columns_of_pandas_are_answered_with_the_option_that_writes_records(tmp_path, indent):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"text": {"0": "one", "1": "two"}, "label": {"0": 1, "1": 0}}, indent=indent))
+    with pytest.raises(UserError, match=r'a.json: is one JSON object, expected an array .*orient="records"'):
+        read_objects(path)
+    path.write_text('{"text": {"0": 1, "old": 2}}\n{"text": {"0": 1, "old": 2}}\n')
+    assert len(list(read_objects(path))) == 2
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "xlsx", "las", "laz", "xyz", "npy", "npz"])
+def test_formats_that_are_not_read_are_answered_with_the_way_to_convert(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(b"PK")
+    for read in (
+        lambda: read_pairs(path),
+        lambda: read_images(path, ImagesConfig()),
+        lambda: read_boxes(path, None, BoxesConfig()),
+        lambda: read_table(path, ("file",)),
+    ):
+        with pytest.raises(UserError, match=rf"\.{suffix} is not read here, expected .*\.csv.*; .*\('a\.{suffix}'\)"):
+            read()

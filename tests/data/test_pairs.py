@@ -108,8 +108,8 @@ HINT = "use --data.source-column 1 --data.target-column 2, or add a header with 
 BAD_TSV = {
     f"expected 2 columns separated by a tab, got 3 ('x\\ty\\tz'); {HINT}": ("x\ty\tz", "wrong number of columns"),
     "expected 2 columns separated by a tab, got 1 ('x')": ("x", "wrong number of columns"),
-    "the target side is empty, expected a text (the other is 'x')": ("x\t ", "empty target"),
-    "the source side is empty, expected a text (the other is 'y')": ("\ty", "empty source"),
+    "the target (column 2) is empty; the source is 'x'": ("x\t ", "empty target"),
+    "the source (column 1) is empty; the target is 'y'": ("\ty", "empty source"),
     "not UTF-8: byte 0xe9 at position 3 of the line (invalid continuation byte)"
     "; in Windows-1252 it is '\u00e9': save the file as UTF-8": (b"x\t\xe9y", "not UTF-8"),
 }
@@ -139,7 +139,7 @@ BAD_JSON = {
     ),
     "no field 'source' (--data.*-column selects a field); there are no fields": ("{}", "missing field"),
     "field 'target' must be a string, got int ('3')": ('{"source": "a", "target": 3}', "field is not a string"),
-    "the target side is empty": ('{"source": "a", "target": ""}', "empty target"),
+    "the target (field 'target') is empty; the source is 'a'": ('{"source": "a", "target": ""}', "empty target"),
     "not UTF-8: byte 0xff at position 1 of the line": (b"\xff", "not UTF-8"),
 }
 
@@ -161,7 +161,7 @@ def test_bad_jsonl_line_is_named_or_counted(tmp_path, message):
     [
         (b"x", b"\xfcb", "not UTF-8: byte 0xfc at position 1 of the line in a.de", "not UTF-8"),
         (b"x\xe9", b"y", "not UTF-8: byte 0xe9 at position 2 of the line in a.en", "not UTF-8"),
-        (b"x", b"", "the target side is empty", "empty target"),
+        (b"x", b"", "the target is empty; the source is 'x'", "empty target"),
     ],
 )
 def test_bad_line_of_parallel_files_is_named_or_counted(tmp_path, source, target, message, reason):
@@ -224,7 +224,7 @@ def test_skipped_has_all_messages_and_describes_them(tmp_path):
     assert skipped.describe().splitlines() == [
         "skipped 6 bad lines:",
         f"  5 x wrong number of columns; first: {path}, line 1: expected 2 columns separated by a tab, got 1 ('x')",
-        f"  1 x empty target; first: {path}, line 7: the target side is empty, expected a text (the other is 'y')",
+        f"  1 x empty target; first: {path}, line 7: the target (column 2) is empty; the source is 'y'",
     ]
     assert Skipped().describe() == ""
 
@@ -354,7 +354,7 @@ def test_blank_lines_are_left_out_and_numbers_stay_those_of_the_file(tmp_path):
     source, target = write_file(tmp_path, "a.en", "\na\n\n \nc\n"), write_file(tmp_path, "a.de", "\nb\n\n\t\nd\n")
     for pairs in (tsv, jsonl, read_pairs(source, target=target)):
         assert (list(pairs), pairs.lines) == ([("a", "b"), ("c", "d")], [2, 5])
-    with pytest.raises(UserError, match=r"line 2: the target side is empty"):
+    with pytest.raises(UserError, match=r"line 2: the target is empty; the source is 'b'"):
         read_pairs(write_file(tmp_path, "b.en", "a\nb\n"), target=write_file(tmp_path, "b.de", "a\n\n"))
     with pytest.raises(UserError, match=r"c.tsv: contains no pair"):
         read_pairs(write_file(tmp_path, "c.tsv", "\n \n"))

@@ -145,7 +145,7 @@ def test_bad_captions_are_reported_with_their_line(tmp_path):
     for line, message in [
         ("gone.png\ta cat", r"all.tsv, line 2: .*gone.png: no such file. .*Names of images are relative"),
         ("wide.png\ta cat", r"line 2: .*wide.png: has 9 x 4 pixels, but the images before it have 6 x 4"),
-        ("a.png\t ", r"line 2: the target side is empty"),
+        ("a.png\t ", r"line 2: the text \(column 2\) is empty"),
         ("a.png", r"line 2: expected 2 columns"),
     ]:
         file.write_text(f"a.png\ta dog\n{line}\n", encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from regard.look.maps import GRADIENT
 from regard.recipes.load import load
 from regard.recipes.metrics.vectors import average_precision, label_scores, number_scores
 from regard.recipes.targets.base import RawTargets
-from regard.recipes.targets.labels import LabelsTarget
+from regard.recipes.targets.labels import ClassTarget, LabelsTarget
 from regard.recipes.targets.numbers import NumberTarget
 from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients
 
@@ -242,6 +243,21 @@ def test_synthetic_reviews_have_every_target(target, tmp_path):
     assert main(words) == 0
     test = json.loads((tmp_path / "run" / "report.json").read_text())["test"]
     assert {"micro_f1", "average_precision"} <= set(test) if target == "labels" else {"mae", "r2"} <= set(test)
+
+
+def test_separator_that_the_cells_seem_to_have_is_named():
+    several = raw_targets("a;b", "b", "c;a")
+    with pytest.warns(UserWarning, match=r"a.tsv, line 1: 'a;b' is one label.*','; --data.separator ';' separates it"):
+        LabelsTarget.fit(several, LabeledConfig(target="labels"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for right in (several._replace(texts=("a;b", "c,d")), several._replace(texts=("a", "b"))):
+            LabelsTarget.fit(right, LabeledConfig(target="labels"))
+        ClassTarget.fit(several, LabeledConfig())
+    with pytest.raises(UserError, match=r"line 1: expected a number .*--data.separator , separates several"):
+        NumberTarget.fit(raw_targets("1,2", "3,4"), LabeledConfig(target="number", separator=";"))
+    with pytest.warns(UserWarning, match=r"data.separator .* has no effect with data.target class"):
+        ClassTarget.fit(several, LabeledConfig(separator=";"))
 
 
 def test_separator_is_one_character():

@@ -30,7 +30,7 @@ from regard.data.images.dataset import (
     read_images,
     read_training_images,
 )
-from regard.data.images.files import resolve_path
+from regard.data.images.files import ImageFiles
 from regard.data.text.labels import Labels
 from regard.data.text.pairs import read_pairs
 from regard.errors import UserError
@@ -309,10 +309,10 @@ def read_captions(
     on_bad = on_bad or config.on_bad
     pairs = read_pairs(path, header=config.header, on_bad=on_bad, names=("image", "text"))
     pixels, texts = [], []
-    skipped = [*pairs.skipped]
+    skipped, files = [*pairs.skipped], ImageFiles.from_path(Path(path).parent)
     for index, (name, text) in enumerate(pairs):
-        file = resolve_path(Path(path).parent, name)
         try:
+            file = files.resolve(name)
             pixels.append(read_image_array(file, config, shape, pairs.where(index)))
         except UserError as error:
             if on_bad == "error":

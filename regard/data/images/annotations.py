@@ -10,7 +10,7 @@ from regard.data.annotated import Annotated
 from regard.data.text.numbers import parse_numbers
 from regard.errors import UserError
 
-_MOST = 1e9
+MOST_PIXELS = 1e9
 """Pixels; sums of such coordinates are exact to a millionth."""
 _SHOWN = 100
 _MOST_CHARACTERS = 100_000
@@ -51,10 +51,10 @@ def annotate_image(
 
 def parse_box(value: object, where: str) -> list[float]:
     """Return x, y, width and height from a list of four numbers or numeric strings. Raises UserError otherwise."""
-    box = parse_numbers(value, most=_MOST) if isinstance(value, list) else []
+    box = parse_numbers(value, most=MOST_PIXELS) if isinstance(value, list) else []
     if len(box) != 4:
         shown = repr(value)[:_SHOWN]
-        raise UserError(f"{where}: expected x, y, width, height, four numbers of at most {_MOST:g}, got {shown}.")
+        raise UserError(f"{where}: expected x, y, width, height, four numbers of at most {MOST_PIXELS:g}, got {shown}.")
     return box
 
 

@@ -1,5 +1,9 @@
 """Data sets of images with boxes: annotations in COCO JSON, CSV, TSV or JSONL, and images in a folder or a tar.
 
+    file,x,y,width,height,label                           CSV or TSV with a header, a box in each line
+    filename,width,height,class,xmin,ymin,xmax,ymax       the same with corners; width and height, those of the image,
+                                                          may be missing (TensorFlow's object detection)
+
 Boxes are x, y, width, height in pixels from the top left corner of the image, after its EXIF orientation is applied.
 If the file states the size of the image before the rotation, its boxes are rotated, too. If the size does not decide
 (none is stated, or it is the same before and after), boxes are taken to refer to the upright image, as in annotation
@@ -15,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +29,7 @@ from regard.data.annotated import AnnotatedDataset
 from regard.data.bad_rows import BadRows
 from regard.data.config import BoxesConfig, Header
 from regard.data.images.annotations import (
+    MOST_PIXELS,
     AnnotatedImage,
     annotate_image,
     parse_box,
@@ -33,7 +39,8 @@ from regard.data.images.annotations import (
 from regard.data.images.coco import read_coco
 from regard.data.images.files import ImageFiles, UprightImage, find_images, open_first
 from regard.data.text.label_normalizer import LabelNormalizer
-from regard.data.text.lines import has_array, locate, read_objects
+from regard.data.text.lines import check_kind, has_array, locate, read_objects
+from regard.data.text.numbers import parse_numbers
 from regard.data.text.rows import read_table
 from regard.errors import UserError
 from regard.system.compression import plain_name
@@ -41,8 +48,9 @@ from regard.system.files import decode_json
 
 _LEAST_SIDE = 1e-3
 """Pixels; in single precision, the area of a smaller box cannot be distinguished from 0."""
-_COLUMNS = ("file", "x", "y", "width", "height", "label")
-_NUMBERS = _COLUMNS[1:5]
+_COLUMNS = ("file|filename", "x|xmin", "y|ymin", "width|xmax", "height|ymax", "label|class")
+_NUMBERS = ("x", "y", "width", "height")
+_CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _ROTATED = "and the sizes in the file are those before the rotation: the boxes were rotated, too"
 _ASSUMED = "and the file does not tell whether boxes refer to the image before or after rotation: after is assumed"
 
@@ -57,6 +65,7 @@ def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig)
     read_rows = partial(_read_table, header=config.header)
     readers = {"json": _read_json, "csv": read_rows, "tsv": read_rows, "jsonl": _read_objects, "ndjson": _read_objects}
     if suffix not in readers:
+        check_kind(path, ".json (COCO or an array), .csv, .tsv or .jsonl")
         raise UserError(
             f"{path}: expected boxes in a file of .json (COCO or an array), .csv, .tsv or .jsonl, got .{suffix}."
         )
@@ -147,18 +156,49 @@ def _clip(item: AnnotatedImage, size: tuple[int, int], bad_rows: BadRows) -> Ann
 def _read_table(path: Path, bad_rows: BadRows, header: Header) -> list[AnnotatedImage]:
     boxes_of: dict[str, list[tuple[list[float], str]]] = {}
     first_line: dict[str, str] = {}
-    records = read_table(path, _COLUMNS, numeric=_NUMBERS, header=header)
+    sizes: dict[str, tuple[int, int] | None] = {}
+    records = read_table(path, _COLUMNS, numeric=(*_NUMBERS, *_CORNERS), header=header)
+    names = [name for column in _COLUMNS for name in column.split("|")]
     for number, row in records.rows:
         where = locate(path, number)
         with bad_rows.catch(where):
-            file, *box, label = records.parse(row)
+            cells = dict(zip(names, records.parse(row), strict=True))
+            file, label = cells["file"] or cells["filename"], cells["label"] or cells["class"]
+            corners, box = ([cells[name] for name in own] for own in (_CORNERS, _NUMBERS))
+            size = None
+            if any(corners):
+                size, box = _image_size(box[2], box[3], where), _from_corners(corners, where)
             if not file:
                 raise UserError(f"{where}: expected the name of an image file, got none.")
             boxes = boxes_of.setdefault(file, [])
             first_line.setdefault(file, where)
+            sizes[file] = sizes.get(file) or size
             if any(box) or label:
                 boxes.append((parse_box(box, where), parse_label(label, where)))
-    return [annotate_image(file, boxes, first_line[file]) for file, boxes in boxes_of.items()]
+    return [annotate_image(file, boxes, first_line[file], size=sizes.get(file)) for file, boxes in boxes_of.items()]
+
+
+def _from_corners(cells: Sequence[str], where: str) -> list[Any]:
+    """Return x, y, width and height of a box from its left, top, right and bottom."""
+    corners = parse_numbers(cells, most=MOST_PIXELS)
+    if len(corners) != len(cells):
+        shown = ", ".join(cells)[:100]
+        raise UserError(
+            f"{where}: expected {', '.join(_CORNERS)}, four numbers of at most {MOST_PIXELS:g}, got {shown}."
+        )
+    left, top, right, bottom = corners
+    return [left, top, right - left, bottom - top]
+
+
+def _image_size(width: str, height: str, where: str) -> tuple[int, int] | None:
+    """Return the stated size of an image, or None if there is none."""
+    if not (width or height):
+        return None
+    size = parse_numbers((width, height), most=MOST_PIXELS)
+    if len(size) != 2 or min(size) < 1 or any(side % 1 for side in size):
+        shown = f"{width[:60]!r} x {height[:60]!r}"
+        raise UserError(f"{where}: width and height of the image must be integers above 0, got {shown}.")
+    return int(size[0]), int(size[1])
 
 
 def _read_json(path: Path, bad_rows: BadRows) -> list[AnnotatedImage]:

@@ -21,13 +21,13 @@ from PIL import Image
 
 from regard.data.bad_rows import BadRows
 from regard.data.config import ImagesConfig
-from regard.data.held_out import hold_out
-from regard.data.images.files import UprightImage, read_image, resolve_path
+from regard.data.held_out import LABEL_HINT, hold_out
+from regard.data.images.files import ImageFiles, UprightImage, read_image
 from regard.data.images.folders import list_image_folders
 from regard.data.images.idx import MAGIC_IMAGES, MAGIC_LABELS, read_idx
 from regard.data.images.lists import FORMATS, read_image_list
 from regard.data.text.label_normalizer import LabelNormalizer
-from regard.data.text.lines import locate
+from regard.data.text.lines import check_kind, locate
 from regard.errors import UserError
 from regard.system.compression import plain_name
 from regard.system.files import check_file, file_limit, is_limit_set
@@ -96,7 +96,8 @@ def read_training_images(config: ImagesConfig, *, seed: int) -> tuple[ImageDatas
     if config.val is not None:
         return train, read_images(config.val, config, image_shape(train))
     labels = [(label,) for label in train.labels] if config.target == "class" else None
-    return split_validation(train, config.val_share, seed=seed, labels=labels)
+    hint = "" if Path(config.train).is_dir() else LABEL_HINT
+    return split_validation(train, config.val_share, seed=seed, labels=labels, hint=hint)
 
 
 def check_image_options(config: ImagesConfig) -> None:
@@ -129,6 +130,7 @@ def read_images(path: str | Path, config: ImagesConfig, shape: tuple[int, int, i
     if Path(plain_name(path)).suffix in FORMATS:
         images = _from_list(path, config, shape)
         return _normalize_labels(images) if config.target == "class" else images  # several labels are split later
+    check_kind(path, f"a folder with a folder of images for each class, a list ({', '.join(FORMATS)}) or an IDX file")
     return _from_idx(path, config, shape)
 
 
@@ -164,10 +166,11 @@ def to_image_array(
 
 
 def split_validation(
-    images: ImageDataset, share: float, *, seed: int, labels: Sequence[Iterable[str]] | None = None
+    images: ImageDataset, share: float, *, seed: int, labels: Sequence[Iterable[str]] | None = None, hint: str = ""
 ) -> tuple[ImageDataset, ImageDataset]:
     """Hold out `share` of the images for validation; see `regard.data.held_out.hold_out`."""
-    parts = hold_out(len(images), share, seed=seed, origin=images.origin, noun="images", labels=labels)
+    names = {"origin": images.origin, "noun": "images", "hint": hint}
+    parts = hold_out(len(images), share, seed=seed, labels=labels, **names)
     train, val = (images.take(index, images.origin) for index in (parts.train, parts.val))
     return replace(train, skipped=images.skipped, notices=images.notices), replace(val, notices=(parts.notice,))
 
@@ -198,9 +201,13 @@ def _from_folder(path: Path, config: ImagesConfig, shape: tuple[int, int, int] |
 def _from_list(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> ImageDataset:
     """Read a list of files and labels: two columns, or JSON objects with `file` and `label`."""
     listed, skipped = read_image_list(path, config)
-    rows = [(resolve_path(path.parent, name), label, f"{locate(path, line)} ({name})") for line, name, label in listed]
+    files = ImageFiles.from_path(path.parent)
+    rows, bad_rows = [], BadRows(config.on_bad, "images", before=skipped)
+    for line, name, label in listed:
+        with bad_rows.catch():
+            rows.append((files.resolve(name), label, f"{locate(path, line)} ({name})"))
     images = _read_all(path, rows, config, shape)
-    return replace(images, skipped=(*skipped, *images.skipped))
+    return replace(images, skipped=(*bad_rows.skipped, *images.skipped))
 
 
 def _read_all(

@@ -10,6 +10,7 @@ are refused. Transparent pixels are composited over white.
 
 import io
 import os
+import posixpath
 import tarfile
 import warnings
 from collections.abc import Sequence
@@ -187,6 +188,17 @@ class ImageFiles:
         """Return True if there is a file of this name, or with its last part; see `resolve_path` about backslashes."""
         return self._find_exactly(name) is not None or (by_last_part and self._find_last_part(name) is not None)
 
+    def resolve(self, name: str) -> Path:
+        """Return the path of a file that a list in this folder names; one that exists may be outside the folder.
+
+        Raises: UserError if another name of the list is found in the same file by its last part.
+        """
+        path = resolve_path(self.path, name)
+        if not _exists(path) or _is_inside(name):
+            found = self._find(name)
+            return path if found is None else self.path / found
+        return path
+
     def open(self, name: str, where: str) -> UprightImage:
         """Read the image of this name, as RGB.
 
@@ -347,7 +359,7 @@ def _candidate_paths(name: str) -> tuple[str, ...]:
 
 def _plain(name: str) -> str:
     """Return a name without what differs between systems: separators, and upper and lower case."""
-    return name.replace("\\", "/").removeprefix("./").lower()
+    return posixpath.normpath(name.replace("\\", "/")).lower()
 
 
 def _is_inside(name: str) -> bool:

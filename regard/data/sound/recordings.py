@@ -23,7 +23,10 @@ from numpy.typing import NDArray
 
 from regard.data.arrays import read_arrays
 from regard.data.text.label_normalizer import LabelNormalizer
+from regard.data.text.lines import check_kind
 from regard.errors import UserError
+
+_EXPECTED = "a table of sound files and events in .csv, .tsv or .jsonl, or recordings in .npz"
 
 _PEAK = 8192
 _MOST, _LOUDNESSES = 7, 7
@@ -63,6 +66,11 @@ class Recordings:
 
 def read_recordings(path: Path, length: int) -> Recordings:
     """Read the recordings of an npz file. Raises UserError if it is invalid, or one exceeds `length` samples."""
+    if path.is_file() and path.suffix.lower() != ".npz":
+        check_kind(path, _EXPECTED)
+        if path.suffix.lower() == ".txt":
+            hint = "label tracks of Audacity name no sound file: write a table with file,onset,offset,label"
+            raise UserError(f"{path}: expected {_EXPECTED}; {hint}.")
     arrays = read_arrays(path, tuple(_ARRAYS))
     for name, (kinds, axes, expected) in _ARRAYS.items():
         array = arrays[name]

@@ -27,6 +27,7 @@ from regard.system.files import read_json
 
 _VERSION = 1
 _SHOWN, _EXCERPT = 20, 60
+_SEPARATORS, _LEAST_SHARE = ",;|\t", 10
 _ALSO: dict[str, tuple[type, ...]] = {"class": (bool, int), "labels": (int, list), "number": (int, float, list)}
 """Types of a target of each kind that are allowed in a file besides str."""
 
@@ -186,6 +187,19 @@ def split_list(text: str, separator: str) -> list[str | int | float]:
         if isinstance(part, bool) or not isinstance(part, str | int | float):
             raise ValueError("expected a list of strings or numbers")  # noqa: TRY004  # it is a value of a file
     return parts
+
+
+def find_separator(texts: Sequence[str], separator: str) -> str:
+    """Return the character that seems to separate the parts of targets in place of `separator`, or an empty string.
+
+    It is the most frequent of comma, semicolon, vertical bar and tab, if at least a tenth of the targets contain it
+    and none contains `separator`.
+    """
+    if any(separator in text for text in texts):
+        return ""
+    counts = {sign: sum(sign in text and not text.startswith("[") for text in texts) for sign in _SEPARATORS}
+    best = max(counts, key=counts.__getitem__)
+    return best if counts[best] * _LEAST_SHARE >= max(1, len(texts)) else ""
 
 
 def parse_labels(text: str, separator: str, normalizer: LabelNormalizer) -> list[str]:

@@ -20,6 +20,18 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _SAMPLE = 1000
 _BETWEEN = re.compile(r"[ \t\r\n]*(,?)[ \t\r\n]*")
 """White space and comma between two elements of an array."""
+_TO_CSV = "pandas writes a table: pandas.{reader}('{{file}}').to_csv('{{stem}}.csv', index=False)"
+_CONVERSIONS = {
+    ".parquet": _TO_CSV.format(reader="read_parquet"),
+    ".xlsx": _TO_CSV.format(reader="read_excel"),
+    ".xls": _TO_CSV.format(reader="read_excel"),
+    ".las": "laspy converts a cloud: numpy.savez('{stem}.npz', points=laspy.read('{file}').xyz)",
+    ".laz": "laspy converts a cloud: numpy.savez('{stem}.npz', points=laspy.read('{file}').xyz)",
+    ".xyz": "numpy converts a cloud: numpy.savez('{stem}.npz', points=numpy.loadtxt('{file}'))",
+    ".npy": "pandas writes a table: pandas.DataFrame(numpy.load('{file}')).to_csv('{stem}.csv', index=False)",
+    ".npz": "numpy.load('{file}') returns its arrays, to be written in such a format",
+}
+"""Ways to convert formats that are not read, by suffix."""
 OBJECTS = (".jsonl", ".ndjson", ".json")
 """Suffixes of files of JSON objects: one a line, or (.json) in an array."""
 
@@ -83,6 +95,7 @@ def read_objects(path: Path) -> Iterator[tuple[int, bytes]]:
     if not is_array(path, lines):
         if plain_name(path).endswith(".json"):
             lines = [line for line in lines if line.strip()]
+            _check_lines(path, lines)
         return _consume(lines)
     content = b"\n".join(lines)
     lines.clear()
@@ -96,6 +109,16 @@ def read_objects(path: Path) -> Iterator[tuple[int, bytes]]:
         raise UserError(f"{path}, line {number}: {describe_decode_error(own)}.") from None
 
 
+def _check_lines(path: Path, lines: list[bytes]) -> None:
+    """Raise UserError for a single object of columns, as pandas writes it, or one in several lines."""
+    is_columns = len(lines) == 1 and re.match(rb'\s*\{\s*"[^"]*"\s*:\s*\{\s*"0"\s*:', lines[0])
+    if is_columns or (len(lines) > 1 and lines[0].strip() == b"{"):
+        raise UserError(
+            f"{path}: is one JSON object, expected an array of objects, or an object in each line; pandas writes an "
+            'array with df.to_json(FILE, orient="records").'
+        )
+
+
 def is_array(path: Path, lines: Iterable[bytes]) -> bool:
     """Return True if the lines of a .json file begin an array."""
     first = next((line.lstrip() for line in lines if line.strip()), b"")
@@ -105,6 +128,17 @@ def is_array(path: Path, lines: Iterable[bytes]) -> bool:
 def has_array(path: Path) -> bool:
     """Return True if a .json file begins an array; only its first block is read."""
     return is_array(path, (block.removeprefix(b"\xef\xbb\xbf") for block in BlockReader(path).blocks()))
+
+
+def check_kind(path: Path, expected: str) -> None:
+    """Raise UserError for a table, an array or a point cloud in another format, with the way to convert it.
+
+    expected: the formats that are read.
+    """
+    suffix = path.suffix.lower()
+    if suffix in _CONVERSIONS:
+        way = _CONVERSIONS[suffix].format(file=path.name, stem=path.stem)
+        raise UserError(f"{path}: {suffix} is not read here, expected {expected}; {way}.")
 
 
 def locate(path: str | Path, number: int) -> str:

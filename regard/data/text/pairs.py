@@ -13,9 +13,9 @@ from typing import Literal
 
 from regard.data.bad_rows import BadRow, BadRows, Skipped
 from regard.data.config import Header, OnBad, PairFormat, PairsConfig
-from regard.data.held_out import hold_out
+from regard.data.held_out import LABEL_HINT, hold_out
 from regard.data.text.huggingface import PREFIX, read_hugging_face_records
-from regard.data.text.lines import locate, read_lines
+from regard.data.text.lines import check_kind, locate, read_lines
 from regard.data.text.rows import Columns, Records, decode_line, excerpt, read_records, read_text_records
 from regard.data.tokenizer import MOST_CHARACTERS, check_growth
 from regard.errors import UserError
@@ -64,7 +64,7 @@ class Pairs:
     ) -> tuple["Pairs", "Pairs", str]:
         """Return training and validation pairs, and a notice; see `regard.data.held_out.hold_out`."""
         names = {"origin": self.origin, "noun": noun}
-        parts = hold_out(len(self), share, seed=seed, groups=self.sources, labels=labels, **names)
+        parts = hold_out(len(self), share, seed=seed, groups=self.sources, labels=labels, hint=LABEL_HINT, **names)
         return self.take(parts.train, self.skipped), self.take(parts.val, Skipped()), parts.notice
 
     def where(self, index: int) -> str:
@@ -142,7 +142,7 @@ def read_pairs(
         chosen, expected = (source_column, *targets), (names[0], *(names[1] for _ in targets))
         columns = Columns(expected, chosen, header, has_options=names[0] != "image", is_numeric=is_numeric)
         records = read_records(Path(path), kind, columns, **({"also": also} if kind == "jsonl" else {}))
-    return _collect(records, origin, on_bad, may_be_empty=list in also)
+    return _collect(records, origin, on_bad, names, may_be_empty=list in also)
 
 
 def add_references(pairs: Pairs, files: Sequence[str | Path]) -> Pairs:
@@ -217,6 +217,7 @@ def _find_format(path: str | Path, target: str | Path | None, format: PairFormat
             f"{path}: is compressed by {UNSUPPORTED[ending]}: decompress it first, or use gzip, bzip2 or xz."
         )
     if ending not in _ENDINGS:
+        check_kind(Path(path), f"{', '.join(_ENDINGS)}, each also compressed, hf:NAME or hf:parquet:FILE")
         raise UserError(
             f"{path}: cannot determine the format from the file name (known extensions: {', '.join(_ENDINGS)}, each "
             "also compressed). For two parallel text files give the target file, too; "
@@ -225,12 +226,12 @@ def _find_format(path: str | Path, target: str | Path | None, format: PairFormat
     return _ENDINGS[ending]
 
 
-def _collect(records: Records, origin: str, on_bad: OnBad, *, may_be_empty: bool) -> Pairs:
+def _collect(records: Records, origin: str, on_bad: OnBad, names: tuple[str, str], *, may_be_empty: bool) -> Pairs:
     sources, targets, lines, bad_rows = [], [], [], BadRows(on_bad)
     for number, row in records.rows:
         try:  # bad_rows.catch would take a fifth of the time
             cells = records.parse(row)
-            source, target = _clean(*combine_targets(cells), may_be_empty=may_be_empty)
+            source, target = _clean(*combine_targets(cells), names, records.places, may_be_empty=may_be_empty)
         except BadRow as bad:
             bad_rows.add(f"{locate(origin, number)}: {bad.detail}", bad.reason)
             continue
@@ -242,7 +243,9 @@ def _collect(records: Records, origin: str, on_bad: OnBad, *, may_be_empty: bool
     return Pairs(sources, targets, lines, origin, bad_rows.skipped)
 
 
-def _clean(source: str, target: str, *, may_be_empty: bool) -> tuple[str, str]:
+def _clean(
+    source: str, target: str, names: tuple[str, str], places: Sequence[str], *, may_be_empty: bool
+) -> tuple[str, str]:
     source, target = source.strip(), target.strip()
     if len(source) > MOST_CHARACTERS or len(target) > MOST_CHARACTERS:
         detail = f"a text has {max(len(source), len(target)):,} characters, more than {MOST_CHARACTERS:,}"
@@ -256,6 +259,8 @@ def _clean(source: str, target: str, *, may_be_empty: bool) -> tuple[str, str]:
     if source and (target or may_be_empty):
         return source, target
     if not source and not target:
-        raise BadRow("both sides empty", "both sides are empty, expected a text in each")
-    side, other = ("target", source) if source else ("source", target)
-    raise BadRow(f"empty {side}", f"the {side} side is empty, expected a text (the other is {excerpt(other)})")
+        raise BadRow("both empty", f"the {names[0]} and the {names[1]} are empty, expected both")
+    side = 1 if source else 0
+    place = f" ({places[side]})" if places else ""
+    other = f"the {names[1 - side]} is {excerpt(source or target)}"
+    raise BadRow(f"empty {names[side]}", f"the {names[side]}{place} is empty; {other}")

@@ -24,7 +24,14 @@ from typing import Any, NamedTuple
 
 from regard.data.bad_rows import BadRow
 from regard.data.config import Header
-from regard.data.text.lines import OBJECTS, describe_decode_error, read_filled_lines, read_lines, read_objects
+from regard.data.text.lines import (
+    OBJECTS,
+    check_kind,
+    describe_decode_error,
+    read_filled_lines,
+    read_lines,
+    read_objects,
+)
 from regard.data.text.numbers import parse_number
 from regard.data.text.tables import DECIMAL_COMMA, read_rows
 from regard.errors import UserError, did_you_mean
@@ -52,6 +59,8 @@ class Records(NamedTuple):
 
     rows: Iterable[tuple[int, Any]]
     parse: Callable[[Any], tuple[str, ...]]
+    places: tuple[str, ...] = ()
+    """Description of each column, for messages: "column 'label'"; empty for two parallel files."""
 
 
 class Columns(NamedTuple):
@@ -167,7 +176,8 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
             return found
         return found[0], *(cell.replace(",", ".") if DECIMAL_COMMA.fullmatch(cell) else cell for cell in found[1:])
 
-    return Records(chain(rows[1:] if is_header else rows, rest), parse)
+    places = tuple(f"column {header[i]!r}" if is_header and i < len(header) else f"column {i + 1}" for i in selected)
+    return Records(chain(rows[1:] if is_header else rows, rest), parse, places)
 
 
 def read_jsonl_records(path: Path, fields: Sequence[str], *, also: tuple[type, ...] = ()) -> Records:
@@ -180,7 +190,7 @@ def read_jsonl_records(path: Path, fields: Sequence[str], *, also: tuple[type, .
         row = parse_json_object(decode_line(line))
         return get_field(row, fields[0]), *(get_field(row, name, also=also) for name in fields[1:])
 
-    return Records(read_objects(path), parse)
+    return Records(read_objects(path), parse, tuple(f"field {name!r}" for name in fields))
 
 
 def read_table(path: Path, columns: Sequence[str], *, numeric: Sequence[str] = (), header: Header = "auto") -> Records:
@@ -196,6 +206,7 @@ def read_table(path: Path, columns: Sequence[str], *, numeric: Sequence[str] = (
     """
     names = [name for column in columns for name in column.split("|")]
     suffix = Path(plain_name(path)).suffix
+    check_kind(path, "a table in .csv, .tsv or .jsonl")
     if suffix in OBJECTS:
 
         def parse_object(line: bytes) -> tuple[str, ...]:
@@ -283,7 +294,8 @@ def _read_header(
     except BadRow as bad:
         raise UserError(f"{path}, line {first}: {bad.detail}.") from None
     if not all(set(name.split("|")) & set(header) for name in columns):
-        expected = ",".join(columns).replace("|", " or ")
+        forms = (",".join(column.split("|")[side] for column in columns) for side in (0, -1))
+        expected = " or ".join(dict.fromkeys(forms))
         hint = "; --data.header no reads these columns in this order" if len(header) == len(columns) else ""
         raise UserError(
             f"{path}, line {first}: expected a header with {expected}, got {','.join(header)[:80]!r}{hint}."

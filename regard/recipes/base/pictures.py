@@ -22,7 +22,7 @@ from regard.data.images.dataset import (
     read_training_images,
     to_image_array,
 )
-from regard.data.images.files import decode_image, prepare_image, resolve_path
+from regard.data.images.files import ImageFiles, decode_image, prepare_image
 from regard.data.text.lines import locate
 from regard.data.text.sources import read_sources
 from regard.errors import UserError
@@ -81,8 +81,9 @@ def prepare_pixels(inputs: Sequence[Any], first: int, data: ImagesConfig, shape:
 
 def list_images(path: Path, data: ImagesConfig) -> Iterator[Input]:
     """Yield the image files of a list, with or without labels."""
+    files = ImageFiles.from_path(path.parent)
     for line, name, problem in read_sources(path, "file", column=data.file_column, header=data.header):
-        file = resolve_path(path.parent, name.strip())
+        file = files.resolve(name.strip())
         missing = "" if problem or file.is_file() else f"{locate(path, line)}: {file}: no such file"
         yield Input(str(file), str(file), problem=problem or missing)
 

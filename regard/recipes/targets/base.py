@@ -7,6 +7,8 @@ target.score(answers, targets)  metrics; `metric` names the one that selects the
 target.rank(answers, n)         answers as text, best first
 """
 
+import shlex
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.config import ImagesConfig, LabeledConfig, OnBad
+from regard.data.text.labels import find_separator
 from regard.errors import UserError
 from regard.models.config import ClassifierConfig
 from regard.models.writers.vector import VectorWriter
@@ -132,6 +135,18 @@ def parse_rows(raw: RawTargets, parse: Callable[[str], list[Any]]) -> tuple[list
             if raw.on_bad == "error":
                 raise _target_error(raw, i, f"{error}, got {text[:_EXCERPT]!r}") from None
     return keep, rows
+
+
+def warn_of_separator(raw: RawTargets, separator: str) -> None:
+    """Warn if another character seems to separate the parts of the targets."""
+    found = find_separator(raw.texts, separator)
+    if found:
+        number = next(i for i, text in enumerate(raw.texts) if found in text)
+        warnings.warn(
+            f"{raw.where(number)}: {raw.texts[number][:_EXCERPT]!r} is one {raw.nouns[0]}, since none contains "
+            f"data.separator {separator!r}; --data.separator {shlex.quote(found)} separates it",
+            stacklevel=3,
+        )
 
 
 def check_not_empty(raw: RawTargets, keep: Sequence[int]) -> None:

@@ -1,5 +1,6 @@
 """Targets that are labels: one of several classes, or any number of labels."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -19,7 +20,18 @@ from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.answers import ClassAnswer, LabelsAnswer
 from regard.recipes.base.recipe import Ranked
 from regard.recipes.metrics.vectors import LABEL_THRESHOLD, class_scores, class_table, label_scores, label_table
-from regard.recipes.targets.base import MAX_SHOWN, RawTargets, ScoreWeights, Target, check_not_empty, parse_rows
+from regard.recipes.targets.base import (
+    MAX_SHOWN,
+    RawTargets,
+    ScoreWeights,
+    Target,
+    check_not_empty,
+    parse_rows,
+    warn_of_separator,
+)
+
+_FEW = 20
+"""Number of classes that a data set of any size may have without a warning."""
 
 
 class _NamedTarget(Target):
@@ -60,7 +72,20 @@ class ClassTarget(_NamedTarget):
     @classmethod
     def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
         """Collect all classes that occur, at least two."""
-        return cls._from_labels(Labels.from_names(raw.texts, origin=raw.origin), data)
+        if data.separator != type(data)().separator:
+            warnings.warn(
+                "data.separator separates several labels or numbers in one cell, and has no effect with data.target "
+                "class; the separator of the columns of a CSV is recognized by itself",
+                stacklevel=2,
+            )
+        labels, inputs = Labels.from_names(raw.texts, origin=raw.origin), len(raw.texts)
+        if len(labels) > max(_FEW, inputs / 2) and not Path(str(data.train)).is_dir():
+            warnings.warn(
+                f"{raw.origin}: {len(labels):,} different labels for {inputs:,} {raw.nouns[1]}s look like texts; "
+                "--data.label-column chooses another column of labels",
+                stacklevel=2,
+            )
+        return cls._from_labels(labels, data)
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
         """Return class indices (rows,)."""
@@ -116,6 +141,7 @@ class LabelsTarget(_NamedTarget):
     @classmethod
     def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
         """Collect all labels that occur, at least one."""
+        warn_of_separator(raw, data.separator)
         spellings = LabelNormalizer()
         _, lists = parse_rows(raw, lambda text: parse_labels(text, data.separator, spellings))
         spellings.warn_merged(raw.origin)

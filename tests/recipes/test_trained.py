@@ -217,7 +217,9 @@ def test_run_is_loaded_on_its_own_device_whatever_the_default_is(finished_run: P
     assert trained_run.predict(["ada"]) == load(finished_run).predict(["ada"])
 
 
-def test_a_dictionary_changes_fields_of_an_option(trained_run: TrainedRun) -> None:
+def test_a_dictionary_changes_fields_of_an_option(finished_run: Path) -> None:
+    trained_run = load(finished_run)
+
     def scores(**options: object) -> list[float]:
         return [best.score for best, *_ in trained_run.predict(MIXED, n_best=1, **options)]
 

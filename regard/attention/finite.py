@@ -12,8 +12,6 @@ from torch import Tensor
 from regard.attention.axes import ReadTensors, is_inspectable, unpack_memory
 from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs, prepare_inputs
-from regard.attention.kernels import reference
-from regard.attention.parts import is_own
 from regard.attention.scores import Features, InnerProduct
 
 
@@ -37,7 +35,6 @@ def run_checked(run: Callable[[AttentionInputs], Tensor], inputs: AttentionInput
     out = run(_zero_masked(inputs, tensors))
     if are_finite(out):
         return out
-    _check_own_parts(inputs)
     raise ValueError(
         f"the output must be finite, but overflows {inputs.query.dtype}; query, keys and values are finite, "
         "but their products or sums are too large"
@@ -136,16 +133,6 @@ def _zero_masked(inputs: AttentionInputs, tensors: ReadTensors) -> AttentionInpu
         inputs = prepare_again(inputs, *zeroed)
     mapped = ReadTensors(inputs.query, inputs.keys, inputs.values)
     return inputs._replace(**zero_hidden(mapped, allowed, inputs.leading)._asdict())
-
-
-def _check_own_parts(inputs: AttentionInputs) -> None:
-    """Raise ValueError if scores or weights that a class outside this package computes are not finite."""
-    scores, allowed = reference.masked_scores(inputs)
-    if is_own(inputs.score):
-        kept = scores if allowed is None else scores.masked_fill(~allowed, 0.0)
-        check_finite(f"the scores of {type(inputs.score).__name__}", kept)
-    if is_own(inputs.choose):
-        check_finite(f"the weights of {type(inputs.choose).__name__}", inputs.choose.weights(scores, allowed))
 
 
 def _any_over_broadcast(used: Tensor, tensor: Tensor) -> Tensor:

@@ -150,6 +150,11 @@ class NotANumber(regard.Score):
         return (query @ keys.mT) * torch.nan
 
 
+class Distance(regard.Score):
+    def compare(self, query: Tensor, keys: Tensor) -> Tensor:
+        return -torch.cdist(query, keys)
+
+
 class WithoutMask(regard.Choice):
     def weights(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
         return scores.softmax(-1)
@@ -190,8 +195,8 @@ class BooleanBias(regard.Bias):
     [
         ({"score": OneNumberPerQuery()}, r"OneNumberPerQuery.compare must return \(..., 3, 5\), got \(1, 3\)"),
         ({"score": NothingAtAll()}, "NothingAtAll.compare must return a tensor, got NoneType"),
-        ({"score": NotANumber()}, r"the scores of NotANumber must be finite .*, got nan at \(0, 0, 0\)"),
-        ({"choose": NaNRows()}, r"the weights of NaNRows must be finite .*, got nan at \(0, 0, 0\)"),
+        ({"score": NotANumber()}, r"NotANumber.compare must be finite, got nan at \(0, 0, 0\) \(15 such"),
+        ({"choose": NaNRows()}, r"NaNRows.weights must be finite, got nan at \(0, 0, 0\) \(15 such"),
         ({"choose": OneRow()}, r"OneRow.weights must return \(..., 1, 3, 5\), got \(1, 1, 5\)"),
         (
             {"choose": WithoutMask(), "mask": regard.causal()},
@@ -215,6 +220,19 @@ def test_result_of_an_own_part_that_does_not_fit_is_refused_by_its_name(parts, m
     for read in (regard.attend, regard.attention_weights):
         with pytest.raises((TypeError, ValueError), match=message):
             read(Q, (K, V), **parts)
+
+
+def test_own_score_that_is_not_finite_is_named_in_a_model_and_nan_inputs_are_not_blamed_on_it() -> None:
+    core = regard.Transformer(layers=1, width=16, heads=2, encodes=False, score=NotANumber)
+    table = regard.embedding_table(9, 16)
+    model = regard.Model(reads=None, core=core, writes=regard.TokenWriter(regard.TokenReader(table)))
+    with pytest.raises(ValueError, match="NotANumber.compare must be finite, got nan"):
+        model(target=regard.Padded(torch.tensor([[5, 2, 7, 1]]), torch.tensor([4])))
+    with pytest.raises(ValueError, match="keys must be finite where not masked, got nan"):
+        regard.attend(Q, (K * torch.nan, V), score=Distance())
+    last = torch.arange(5)[:, None] == 4
+    masked = regard.attend(Q, (K.masked_fill(last, torch.nan), V), score=Distance(), mask=regard.padding([4]))
+    torch.testing.assert_close(masked, regard.attend(Q, (K[:, :4], V[:, :4]), score=Distance()))
 
 
 def test_own_choice_without_a_masked_key_is_not_refused() -> None:

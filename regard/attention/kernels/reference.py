@@ -25,19 +25,35 @@ def weights(inputs: AttentionInputs) -> Float[Tensor, "... query key"]:
 def choose_weights(inputs: AttentionInputs) -> tuple[Float[Tensor, "... query key"], Bool[Tensor, "..."] | None]:
     """Return the weights in the dtype of the choice, and the boolean mask of allowed pairs.
 
-    Raises: ValueError, on a CPU, if a choice that is not of this package gives weight to a masked pair.
+    Raises: ValueError, on a CPU, if a score or a choice that is not of this package gives weights that are not finite
+            for finite queries and keys, or not zero for a masked pair.
     """
     scores, allowed = masked_scores(inputs)
     weights_ = check_result(inputs.choose, "weights", inputs.choose.weights(scores, allowed), *scores.shape)
-    if allowed is not None and is_own(inputs.choose) and is_inspectable(weights_):
-        bad = (weights_.detach() != 0) & ~allowed
-        if bool(bad.any()):
-            index = tuple(bad.nonzero()[0].tolist())
-            raise ValueError(
-                f"{type(inputs.choose).__name__}.weights must be zero where `allowed` is False, also in a row that is "
-                f"masked completely, got {weights_[index].item()} at {index} ({int(bad.sum())} such weights in total)"
-            )
+    if (is_own(inputs.score) or is_own(inputs.choose)) and is_inspectable(weights_):
+        _check_weights(inputs, scores, weights_.detach(), allowed)
     return weights_, allowed
+
+
+def _check_weights(inputs: AttentionInputs, scores: Tensor, weights_: Tensor, allowed: Tensor | None) -> None:
+    if not bool(weights_.isfinite().all()) and bool(inputs.query.isfinite().all() & inputs.keys.isfinite().all()):
+        kept = scores.detach() if allowed is None else scores.detach().masked_fill(~allowed, 0.0)
+        is_score = is_own(inputs.score) and not bool(kept.isfinite().all())
+        name, numbers = ("score", kept) if is_score else ("choose", weights_)
+        part, method = getattr(inputs, name), "compare" if is_score else "weights"
+        raise ValueError(
+            f"{type(part).__name__}.{method} must be finite, {_describe_first(~numbers.isfinite(), numbers)}"
+        )
+    if allowed is not None and is_own(inputs.choose) and bool((bad := (weights_ != 0) & ~allowed).any()):
+        raise ValueError(
+            f"{type(inputs.choose).__name__}.weights must be zero where `allowed` is False, also in a row that is "
+            f"masked completely, {_describe_first(bad, weights_)}"
+        )
+
+
+def _describe_first(bad: Tensor, numbers: Tensor) -> str:
+    index = tuple(bad.nonzero()[0].tolist())
+    return f"got {numbers[index].item()} at {index} ({int(bad.sum())} such numbers in total)"
 
 
 def masked_scores(inputs: AttentionInputs) -> tuple[Float[Tensor, "... query key"], Bool[Tensor, "..."] | None]:

@@ -246,6 +246,8 @@ def test_bad_inputs_are_skipped_in_their_place(finished_run: Path) -> None:
     assert "input 1 " in messages[0]
     assert "input 4 " in messages[1]
     assert run.predict([long], on_bad="skip") == [None]
+    run.predict([long, "bob", "zoe"], on_bad="skip")
+    assert "in input 3" in messages[-1]  # "zoe" was never seen in training
     assert [bool(ranked) for ranked in run.predict(texts, on_bad="skip", n_best=1)] == [False, True, True, False, True]
     with pytest.raises(ValueError, match="on_bad must be error or skip, got 'drop'"):
         run.predict(["bob"], on_bad="drop")

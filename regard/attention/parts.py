@@ -40,7 +40,8 @@ def check_pairs(part: Any, tensor: Any, positions: Positions, *, is_mask: bool) 
         expected = "a boolean tensor, True = may attend" if is_mask else "a tensor of numbers"
         raise TypeError(f"{name} must return {expected}, got {_describe_result(tensor)}")
     sizes = positions.num_rows, positions.num_keys
-    if any(size not in (1, whole) for size, whole in zip(tensor.shape[:-3:-1], sizes[::-1], strict=False)):
+    # torch.compile does not trace `in` for sizes that vary.
+    if any(size != 1 and size != whole for size, whole in zip(tensor.shape[:-3:-1], sizes[::-1], strict=False)):  # noqa: PLR1714
         raise ValueError(
             f"{name} must return (..., {sizes[0]} queries or 1, {sizes[1]} keys or 1), got {tuple(tensor.shape)}"
         )

@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import partial
 
 from regard import __version__
 from regard.errors import BROKEN_PIPE, DEFECT, DONE, INTERRUPTED, UNUSABLE, UserError, is_out_of_memory
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with usable_streams():
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = _show_warning
+                warnings.showwarning = partial(_show_warning, set())
                 with set_verbosity(level):
                     code = _dispatch(words)
                 sys.stdout.flush()
@@ -123,6 +124,8 @@ def _message(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    if issubclass(category, UserWarning):
+def _show_warning(shown: set[str], message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    """Print a warning to standard error, unless it is among those shown."""
+    if issubclass(category, UserWarning) and str(message) not in shown:
+        shown.add(str(message))
         print(f"regard: warning: {one_line(str(message))}", file=sys.stderr)

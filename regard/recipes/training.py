@@ -73,7 +73,7 @@ def train(
     A run that was stopped is continued, and a finished one is loaded.
 
     seed, preset, init: as the options of `regard train`.
-    threads:  number of CPU threads; torch's default if None.
+    threads:  number of CPU threads while it trains; torch's default if None.
     notify:   called with progress messages.
     quiet:    print nothing but warnings, and do not call `notify`.
     settings: of the recipe, nested as `regard train RECIPE --print-config` prints them.
@@ -92,8 +92,12 @@ def train(
     config = apply_changes(config, _to_settings(settings), called=str)
     run = Run(recipe=entry.name, seed=seed, config=config, init=start, own=own)
     notify = _discard if quiet else notify
-    with set_verbosity("quiet") if quiet else nullcontext():
-        result = train_run(folder, run, threads=threads, notify=notify)
+    threads_before = torch.get_num_threads()
+    try:
+        with set_verbosity("quiet") if quiet else nullcontext():
+            result = train_run(folder, run, threads=threads, notify=notify)
+    finally:
+        torch.set_num_threads(threads_before)
     if result.is_interrupted:
         raise KeyboardInterrupt
     return load(folder, recipe=recipe, device=config.train.device, notify=notify)

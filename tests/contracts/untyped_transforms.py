@@ -153,3 +153,12 @@ def test_autocast_computes_in_half_precision(score, kernel):
         out = read(*single, inputs[3])
     exact = read(*single, inputs[3])
     assert (out.float() - exact).abs().max() <= 2**-4 * exact.abs().max()
+
+
+@pytest.mark.parametrize("bias", BIASES)
+def test_layer_is_compiled_once_for_all_lengths_without_graph_breaks(bias):
+    layer = MultiHead(6, num_heads=HEADS, bias=BIASES[bias]()).eval()
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="eager")
+    for length in (5, 7, 9):
+        x = torch.randn(2, length, 6)
+        close(compiled(x, mask=causal()), layer(x, mask=causal()))

@@ -112,6 +112,7 @@ def test_evaluate_scores_the_runs_own_test_data(trained_run: TrainedRun) -> None
     assert scores["examples"] == 5
     assert 0 <= scores["bleu"] <= 100
     assert "tok:none" in scores["signature"]
+    assert "tok:char" in trained_run.evaluate(bleu={"tokenize": "char"})["signature"]
     assert math.isclose(scores["perplexity"], math.exp(scores["nll"]))
     assert scores["samples"][0]["reference"] == "ADA SEES GUS HAL"
     assert [sample["output"] for sample in scores["samples"]] == trained_run.predict(SOURCES[7:12])

@@ -62,8 +62,8 @@ class TextToTextRecipe(Recipe[ConfigT]):
         """All settings; those that both recipes have are used here."""
 
     @abstractmethod
-    def scorer(self) -> Metric:
-        """Return the metric of outputs, whose name is `metric`."""
+    def scorer(self, options: PairsEvaluation | None = None) -> Metric:
+        """Return the metric of outputs, whose name is `metric`, with the options of `evaluate` if it has any."""
 
     @abstractmethod
     def train_codec(self) -> Codec:
@@ -145,7 +145,7 @@ class TextToTextRecipe(Recipe[ConfigT]):
         sources = [pairs.sources[i].tolist() for i in range(min(limit or len(pairs), len(pairs)))]
         hypotheses = self._search(inference, sources, decode)
         outputs = [self.codec.target.decode(best.tokens) for best, *_ in hypotheses]
-        scorer, nll = self.scorer(), loss_per_token(inference.model, pairs)
+        scorer, nll = self.scorer(options), loss_per_token(inference.model, pairs)
         references = texts.all_references()
         rows = list(zip(texts.sources, outputs, texts.targets, strict=False))
         return {

@@ -6,6 +6,7 @@ from typing import Any
 from regard.data.batches import EncodedPairs
 from regard.data.embedded import dates
 from regard.data.tokenizer import Tokenizer
+from regard.recipes.base.config import PairsEvaluation
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.recipe import Examples
 from regard.recipes.base.run import Run
@@ -35,7 +36,7 @@ class DatesRecipe(TextToTextRecipe[DatesRunConfig]):
         for split in ("train", "val", "test"):
             self._dates.example(split, index=0)
 
-    def scorer(self) -> ExactMatch:
+    def scorer(self, options: PairsEvaluation | None = None) -> ExactMatch:
         """Return the share of outputs that equal their reference."""
         return ExactMatch()
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.config import ImagesConfig, LabeledConfig
-from regard.data.text.label_normalizer import LabelNormalizer
+from regard.data.text.label_normalizer import LabelNormalizer, warn_of_doubtful_labels
 from regard.data.text.labels import Labels, parse_labels
 from regard.models.config import ClassifierConfig
 from regard.models.writers.classes import ClassWriter
@@ -32,6 +32,10 @@ from regard.recipes.targets.base import (
 
 _FEW = 20
 """Number of classes that a data set of any size may have without a warning."""
+
+
+_FEW_NUMBERS = 5
+"""Number of classes with decimal numbers as names that has no warning."""
 
 
 class _NamedTarget(Target):
@@ -60,7 +64,8 @@ class _NamedTarget(Target):
     @property
     def signature(self) -> str:
         """Number of names, and the first of them."""
-        return f"{len(self.names)} {self.noun}: {', '.join(self.names[:MAX_SHOWN])}"
+        more = ", ..." if len(self.names) > MAX_SHOWN else ""
+        return f"{len(self.names)} {self.noun}: {', '.join(self.names[:MAX_SHOWN])}{more}"
 
 
 class ClassTarget(_NamedTarget):
@@ -83,6 +88,13 @@ class ClassTarget(_NamedTarget):
             warnings.warn(
                 f"{raw.origin}: {len(labels):,} different labels for {inputs:,} {raw.nouns[1]}s look like texts; "
                 "--data.label-column chooses another column of labels",
+                stacklevel=2,
+            )
+        warn_of_doubtful_labels(labels.names, raw.origin)
+        if len(labels) > _FEW_NUMBERS and all(map(_is_decimal, labels.names)):
+            warnings.warn(
+                f"{raw.origin}: all {len(labels):,} labels are decimal numbers, and each is a class of its own; "
+                "--data.target number predicts a number",
                 stacklevel=2,
             )
         return cls._from_labels(labels, data)
@@ -221,3 +233,9 @@ def _rank_names(probabilities: Tensor, names: Sequence[str], n_best: int) -> lis
     values, numbers = probabilities.topk(min(n_best, len(names)), dim=-1)
     rows = zip(values.tolist(), numbers.tolist(), strict=True)
     return [[Ranked(names[i], value) for value, i in zip(*row, strict=True)] for row in rows]
+
+
+def _is_decimal(name: str) -> bool:
+    """Return True for a number with a decimal point."""
+    whole, _, fraction = name.lstrip("+-").partition(".")
+    return whole.isdecimal() and fraction.isdecimal()

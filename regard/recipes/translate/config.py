@@ -55,12 +55,20 @@ class TranslateRunConfig:
         return limit_input_length(self.data.max_length, self.model)
 
 
+@settings
+class TranslateEvaluation(PairsEvaluation):
+    """Test data, decoding options and the settings of BLEU."""
+
+    bleu: BleuConfig = field(default_factory=BleuConfig)
+    """Settings of BLEU; the defaults are the run's own."""
+
+
 ENTRY = Entry(
     name="translate",
     summary="text to text, from your own pairs: TSV, parallel files, JSONL, Hugging Face data sets",
     config=TranslateRunConfig,
     options=PairsPrediction,
-    evaluation=PairsEvaluation,
+    evaluation=TranslateEvaluation,
     reading=PairsReading,
     needs_data=True,
     recipe="regard.recipes.translate.recipe:TranslateRecipe",

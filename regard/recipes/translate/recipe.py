@@ -6,11 +6,12 @@ from typing import Any
 from regard.data.batches import EncodedPairs
 from regard.data.text.pairs import Pairs, read_split
 from regard.data.tokenizer import train_tokenizers
+from regard.recipes.base.config import PairsEvaluation
 from regard.recipes.base.recipe import Examples
 from regard.recipes.base.text_pairs import Codec, read_other_pairs, to_examples
 from regard.recipes.base.text_to_text import TextToTextRecipe
 from regard.recipes.metrics.text import Bleu
-from regard.recipes.translate.config import TranslateRunConfig
+from regard.recipes.translate.config import TranslateEvaluation, TranslateRunConfig
 
 
 class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
@@ -29,12 +30,15 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
         return to_examples(train, data.on_bad) if split == "train" else to_examples(val, data.on_bad, (notice,))
 
     def check_examples(self, split: str, examples: Examples[Pairs]) -> None:
-        """Warn of tokenized targets."""
+        """Warn of tokenized targets, and of targets that are the sources."""
+        source, target = self.config.data.source_column, self.config.data.target_column
+        if split == "train" and source is not None and source == target:
+            self.notify(f"--data.source-column and --data.target-column are both {source}: each target is its source")
         ends = [target.endswith(" .") for target in examples.data.targets[:200]]
         if split == "val" and self.config.bleu.tokenize != "none" and sum(ends) > len(ends) / 2:
             self.notify(
                 "the validation targets look tokenized (they end in ` .`): scores of tokenized text are usually "
-                "computed with --bleu.tokenize none"
+                "computed with --bleu.tokenize none, also in `regard evaluate`"
             )
 
     @cached_property
@@ -43,9 +47,9 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
         pairs = read_split(self.config.data, "train")
         return pairs.hold_out(self.config.data.val_share, "pairs", seed=self.run.seed)
 
-    def scorer(self) -> Bleu:
-        """Return BLEU with the settings of the run."""
-        return Bleu(self.config.bleu)
+    def scorer(self, options: PairsEvaluation | None = None) -> Bleu:
+        """Return BLEU with the settings of `evaluate`, or else of the run."""
+        return Bleu(options.bleu if isinstance(options, TranslateEvaluation) else self.config.bleu)
 
     def train_codec(self) -> Codec:
         """Train the tokenizers on the training pairs."""

@@ -21,6 +21,7 @@ from regard.system.writing import open_text_atomically
 USAGE = "regard evaluate RUN [options]"
 ABOUT = "Evaluate a trained model on the test data of its run, or on other data of the same kind."
 _SUFFIXES = (".jsonl", ".ndjson")
+"""Suffixes of JSON lines; a name without a suffix is accepted, too."""
 
 
 @settings
@@ -53,7 +54,7 @@ def run(argv: list[str]) -> int:
     if out is not None:
         if len(parsed.config.data.split()) > 1:
             raise UserError("--predictions is the file of one test set: give one --data.test at a time")
-        if out.suffix.lower() not in _SUFFIXES:
+        if out.suffix and out.suffix.lower() not in _SUFFIXES:
             raise UserError(
                 f"--predictions writes JSON lines, so that the suffix must be {' or '.join(_SUFFIXES)}, got {out}; "
                 "`regard predict` with --out writes the answers as text"

@@ -59,7 +59,7 @@ class LookOptions(UseOptions):
     """Options of the command."""
 
     data: Reading = field(default_factory=Reading)
-    """How files of inputs are read, as for `evaluate`."""
+    """Options for reading files of inputs, as of `evaluate`."""
     out: Path | None = None
     """File to write: .html, .png, .svg, .pdf or .safetensors; a page in the run's folder looks/ if not given."""
     test: tuple[Annotated[int, Range(0, 1_000_000_000)], ...] = ()

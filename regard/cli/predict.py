@@ -49,7 +49,7 @@ class PredictOptions(DecodingOptions):
     """Options of the command."""
 
     data: Reading = field(default_factory=Reading)
-    """How files of inputs are read, as for `evaluate`."""
+    """Options for reading files of inputs, as of `evaluate`."""
     json: bool = False
     """Print one JSON object per input: its number, its file or source, and the answer: boxes, events, tags, outputs."""
     coco: bool = False

@@ -108,10 +108,11 @@ def run(argv: list[str]) -> int:
 
 
 def _train(folder: Path, run: Run, threads: int | None) -> int:
+    entry = get_entry(run.recipe)
     try:
-        get_entry(run.recipe).check(run.config)
+        entry.check(run.config)
     except UserError as error:
-        if run.config.data.train is None and (folder / "run.json").exists():
+        if entry.needs_data and run.config.data.train is None and (folder / "run.json").exists():
             raise UserError(f"{error}. To continue the run in {folder}: regard train --run {folder}") from error
         raise
     if not (folder / "run.json").exists():

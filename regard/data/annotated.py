@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.held_out import hold_out
-from regard.data.text.label_normalizer import warn_of_doubtful_labels
 from regard.data.text.labels import Labels
 from regard.errors import UserError, did_you_mean
 
@@ -47,9 +46,7 @@ class AnnotatedDataset(Generic[ItemT]):
     @property
     def labels(self) -> Labels:
         """All labels that occur, sorted."""
-        names = {label for item in self.items for label in item.labels}
-        warn_of_doubtful_labels(names, self.origin)
-        return Labels(tuple(sorted(names)))
+        return Labels(tuple(sorted({label for item in self.items for label in item.labels})))
 
     def hold_out(
         self, share: float, noun: str, *, seed: int

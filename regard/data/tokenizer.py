@@ -148,7 +148,7 @@ class Tokenizer:
 
     @property
     def noun(self) -> str:
-        """What tokens are, in the plural, for messages."""
+        """Plural noun for tokens in messages: subwords, words or characters."""
         return {"bpe": "subwords", "word": "words", "char": "characters"}[self.config.kind]
 
     def segment(self, text: str) -> list[str]:

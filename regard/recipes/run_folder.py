@@ -384,7 +384,7 @@ def _refuse_another(folder: Path, before: Run, now: Run) -> NoReturn:
     changes = {name: pair for name, pair in given.items() if name in other} or find_moved_data(before, now)
     options = [option_name(name.removesuffix(".name")) for name in changes]
     pairs = zip(options, changes.values(), strict=True)
-    rows = [f"{name} is {_shown(theirs)} there and {_shown(mine)} here" for name, (theirs, mine) in pairs]
+    rows = [f"{name} is {_format_value(theirs)} there and {_format_value(mine)} here" for name, (theirs, mine) in pairs]
     more = f" (and {len(rows) - _MAX_SHOWN} more)" if len(rows) > _MAX_SHOWN else ""
     raise UserError(
         f"{folder} holds a run of {now.recipe} with other settings: {'; '.join(rows[:_MAX_SHOWN])}{more}. "
@@ -413,5 +413,5 @@ def _json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     return "not given" if value is None else repr(value)

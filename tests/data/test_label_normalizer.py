@@ -125,4 +125,35 @@ def test_one_spelling_gives_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert [normalizer[label] for label in (TWO, TWO, "cafe")] == [ONE, ONE, "cafe"]
-        normalizer.warn_merged("a.tsv")
+        normalizer.warn("a.tsv")
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["RBC", "WBC", "rbc"], r"a\.csv: the labels 'RBC' and 'rbc' differ only in case"),
+        (["0", "1", "1.0"], r"a\.csv: the labels '1' and '1\.0' are one number"),
+        (["good", "NaN"], r"a\.csv: 'NaN' is a class; if it stands for a missing label"),
+    ],
+)
+def test_labels_that_are_probably_others_are_reported(labels: list[str], message: str) -> None:
+    normalizer = LabelNormalizer()
+    assert [normalizer[label] for label in labels] == labels
+    with pytest.warns(UserWarning, match=message):
+        normalizer.warn("a.csv")
+
+
+def test_usual_labels_are_not_reported() -> None:
+    normalizer = LabelNormalizer()
+    for label in ["0", "1", "-1", "1_0", "10", "inf", "nan-like", "Good", "bad", ""]:
+        normalizer[label]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        normalizer.warn("a.csv")
+
+
+def test_boxes_with_a_label_in_another_case_are_reported(tmp_path: Path) -> None:
+    Image.new("L", (9, 9)).save(tmp_path / "1.png")
+    rows = "".join(f"1.png,1,1,3,3,{label}\n" for label in ("RBC", "rbc"))
+    with pytest.warns(UserWarning, match="'RBC' and 'rbc' differ only in case"):
+        read_boxes(write(tmp_path / "b.csv", "file,x,y,width,height,label\n" + rows), None, BoxesConfig())

@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import re
-import warnings
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ import torch
 from regard.data.batches import Ragged
 from regard.data.config import ImagesConfig, LabeledConfig, OnBad
 from regard.data.embedded.reviews import make_reviews
-from regard.data.text.label_normalizer import warn_of_doubtful_labels
 from regard.data.text.labels import LabeledBatches, Labels, read_labeled
 from regard.data.text.pairs import Pairs
 from regard.data.tokenizer import UNK
@@ -175,25 +172,6 @@ def test_negated_synthetic_review_has_the_other_label():
 def test_single_label_is_refused_in_words_for_any_data():
     with pytest.raises(UserError, match=r"at least two labels, got only 'a' in the training data"):
         Labels.from_names(["a", "a"])
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["RBC", "WBC", "rbc"], "x.csv: the labels 'RBC' and 'rbc' differ only in upper and lower case"),
-        (["0", "1", "1.0"], "x.csv: the labels '1' and '1.0' are the same number"),
-        (["good", "NaN"], "x.csv: 'NaN' is a class; if it stands for a missing label"),
-    ],
-)
-def test_doubtful_labels_are_reported(names, message):
-    with pytest.warns(UserWarning, match=re.escape(message)):
-        warn_of_doubtful_labels(names, "x.csv")
-
-
-def test_usual_labels_are_not_reported():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_of_doubtful_labels(["0", "1", "-1", "nan-like", "inf", "Good", "bad"], "x.csv")
 
 
 def test_decimal_numbers_as_classes_name_the_option_of_numbers():

@@ -118,7 +118,11 @@ def test_score_of_the_test_is_in_the_name_and_quiet_prints_nothing(
     first: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = {"train": str(first.parent / "train.tsv"), "test": str(first.parent / "train.tsv")}
-    run = regard.train("reviews", tmp_path / "run", quiet=True, data=data, train=SHORT, model=MODEL)
+    threads = torch.get_num_threads()
+    run = regard.train(
+        "reviews", tmp_path / "run", quiet=True, threads=threads + 1, data=data, train=SHORT, model=MODEL
+    )
+    assert torch.get_num_threads() == threads
     assert capfd.readouterr() == ("", "")
     report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
     assert f"test accuracy={report['test']['accuracy']:.4g})" in repr(run)

@@ -75,7 +75,7 @@ def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig)
         replace(item, labels=tuple(normalizer[label] for label in item.labels))
         for item in readers[suffix](path, bad_rows)
     ]
-    normalizer.warn_merged(str(path))
+    normalizer.warn(str(path))
     sources = find_images(path, images)
     checked: list[tuple[AnnotatedImage, ImageFiles]] = []
     notes: dict[str, list[str]] = {}

@@ -188,7 +188,7 @@ def load_digits(split: str) -> ImageDataset:
 def _normalize_labels(images: ImageDataset) -> ImageDataset:
     normalizer = LabelNormalizer()
     labels = tuple(normalizer[label] for label in images.labels)
-    normalizer.warn_merged(images.origin)
+    normalizer.warn(images.origin)
     return replace(images, labels=labels)
 
 

@@ -177,7 +177,7 @@ def _read_table(path: Path, bad_rows: BadRows, header: Header) -> list[tuple[Ann
             first_line.setdefault(file, where)
             if any(cells) or label:
                 boxes.append((_parse_box(cells, where), _parse_label(normalizer[label], where), where))
-    normalizer.warn_merged(str(path))
+    normalizer.warn(str(path))
     return [
         (
             Annotated(

@@ -298,7 +298,7 @@ def _read_table(
                 events.append((where, _parse_event((onset, duration, offset), normalizer[label], where, config)))
     if not by_file:
         raise UserError("\n".join(filter(None, [f"{path}: names no sound file.", bad_rows.skipped.describe()])))
-    normalizer.warn_merged(str(path))
+    normalizer.warn(str(path))
     return by_file, first_line
 
 

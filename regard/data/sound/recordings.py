@@ -97,7 +97,7 @@ def read_recordings(path: Path, length: int) -> Recordings:
         raise UserError(f"{path}: sample_rate must be an integer from 1 to {_MOST_RATE:,}, got {rate}.")
     normalizer = LabelNormalizer()
     labels = tuple(normalizer[_label(label, i, path)] for i, label in enumerate(arrays["label"].tolist(), start=1))
-    normalizer.warn_merged(str(path))
+    normalizer.warn(str(path))
     recordings = Recordings(samples.astype(np.int16), offsets, labels, index, int(rate), str(path))
     for split in ("train", "val", "test"):
         if not len(recordings.indices(split)):

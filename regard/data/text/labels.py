@@ -168,7 +168,7 @@ def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:
         return pairs
     normalizer = LabelNormalizer()
     targets = [normalizer[label] for label in pairs.targets]
-    normalizer.warn_merged(pairs.origin)
+    normalizer.warn(pairs.origin)
     return replace(pairs, targets=targets)
 
 

@@ -126,7 +126,7 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
             lines.append(number)
     if not tokens:
         raise UserError(f"{path}: contains no sentence{'; ' + bad_rows.skipped[0] if bad_rows.skipped else ''}.")
-    normalizer.warn_merged(str(path))
+    normalizer.warn(str(path))
     if all(tag.isdecimal() for row in tags for tag in row):
         shown = ", ".join(sorted({tag for row in tags for tag in row}, key=int)[:5])
         warnings.warn(

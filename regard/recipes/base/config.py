@@ -75,13 +75,13 @@ def set_options(options: Options, values: dict[str, Any]) -> Options:
     for name, value in values.items():
         if value is not None:
             changes.setdefault(names[name], {})[name] = value
-    own = {name: _changed(name, getattr(given, name), value) for name, value in changes.pop("", {}).items()}
+    own = {name: _apply_change(name, getattr(given, name), value) for name, value in changes.pop("", {}).items()}
     given = dataclasses.replace(given, **own)
     parts = {name: dataclasses.replace(getattr(given, name), **fields) for name, fields in changes.items()}
     return dataclasses.replace(given, **parts)
 
 
-def _changed(name: str, before: Any, value: Any) -> Any:
+def _apply_change(name: str, before: Any, value: Any) -> Any:
     """Return the value of an option; a dictionary changes fields of the dataclass that it had before."""
     if not dataclasses.is_dataclass(before) or not isinstance(value, Mapping):
         return value
@@ -90,7 +90,7 @@ def _changed(name: str, before: Any, value: Any) -> Any:
 
 @settings
 class Reading:
-    """How files of inputs are read."""
+    """Options for reading files of inputs."""
 
     @classmethod
     def of_run(cls, config: Any) -> Self:
@@ -100,7 +100,7 @@ class Reading:
 
 @settings
 class TableReading(Reading):
-    """How tables of inputs are read."""
+    """Options for reading tables of inputs."""
 
     header: Header = "auto"
     """Header row of TSV and CSV. Default: as in training."""
@@ -108,7 +108,7 @@ class TableReading(Reading):
 
 @settings
 class TextsReading(TableReading):
-    """How files of texts are read."""
+    """Options for reading files of texts."""
 
     format: TextsFormat = "auto"
     """File format. auto: by the file suffix; other files have a text in each line."""
@@ -116,7 +116,7 @@ class TextsReading(TableReading):
 
 @settings
 class ImagesReading(TableReading):
-    """How files that refer to images are read."""
+    """Options for reading files that refer to images."""
 
     images: str | None = None
     """Folder or tar of the images. If not given: as for the training data, a folder or tar beside the file that is
@@ -125,7 +125,7 @@ class ImagesReading(TableReading):
 
 @settings
 class PairsReading(TextsReading):
-    """How files of source texts are read, with or without target texts."""
+    """Options for reading files of source texts, with or without target texts."""
 
     source_column: Count | str | None = None
     """Column of the source text: number (from 1) or header name in TSV and CSV, else field name. Default: as in

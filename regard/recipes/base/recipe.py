@@ -141,7 +141,7 @@ class Recipe(ABC, Generic[ConfigT]):
         self.notify = notify
         self.entry = entry
         self.reading: Any = entry.reading.of_run(run.config)
-        """How files of inputs are read (regard.recipes.base.config.Reading)."""
+        """Options for reading files of inputs (regard.recipes.base.config.Reading)."""
         self._test: Examples[Any] | None = None
 
     # Data

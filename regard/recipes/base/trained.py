@@ -116,13 +116,15 @@ class TrainedRun:
         """
         if on_bad not in ("error", "skip"):
             raise ValueError(f"on_bad must be error or skip, got {on_bad!r}")
-        given = set_options(self.options, options)
-        stretches = [range(len(inputs))] if on_bad == "error" else self._find_usable(inputs)
-        answers = [
-            answer
-            for stretch in stretches
-            for answer in self.answer(inputs[stretch.start : stretch.stop], given, first=stretch.start + 1)
-        ]
+        given, stretches = set_options(self.options, options), [range(len(inputs))]
+        try:
+            answers = self.answer(inputs, given)
+        except UserError:
+            if on_bad == "error":
+                raise
+            stretches = self._find_usable(inputs)
+            parts = [self.answer(inputs[part.start : part.stop], given, first=part.start + 1) for part in stretches]
+            answers = [answer for part in parts for answer in part]
         is_ranked = options.get("n_best") is not None
         values = [self.recipe.rank_texts(answer) for answer in answers] if is_ranked else self.recipe.values(answers)
         if len(answers) == len(inputs):

@@ -16,7 +16,7 @@ from regard.training.config import TrainConfig
 
 @settings
 class ListReading(TableReading):
-    """How lists of images are read, with or without labels."""
+    """Options for reading lists of images, with or without labels."""
 
     file_column: Count | str | None = None
     """Column of the image file in a list: number (from 1) or header name, field name in JSONL. Default: as in

@@ -63,7 +63,7 @@ class ReviewsRunConfig:
 
 @settings
 class LabeledReading(TextsReading):
-    """How files of texts are read, with or without labels."""
+    """Options for reading files of texts, with or without labels."""
 
     text_column: Count | str | None = None
     """Column of the text: number (from 1) or header name in TSV and CSV, else field name. Default: as in training."""

@@ -57,7 +57,7 @@ class TagsRunConfig:
 
 @settings
 class TaggedReading(TableReading):
-    """How files of sentences are read, with or without tags."""
+    """Options for reading files of sentences, with or without tags."""
 
     format: Literal["auto", "columns", "csv", "jsonl"] = "auto"
     """File format. auto: jsonl and csv by name (.jsonl, .csv), else columns."""

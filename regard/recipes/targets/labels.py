@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.config import ImagesConfig, LabeledConfig
-from regard.data.text.label_normalizer import LabelNormalizer, warn_of_doubtful_labels
+from regard.data.text.label_normalizer import LabelNormalizer
 from regard.data.text.labels import Labels, parse_labels
 from regard.models.config import ClassifierConfig
 from regard.models.writers.classes import ClassWriter
@@ -32,8 +32,6 @@ from regard.recipes.targets.base import (
 
 _FEW = 20
 """Number of classes that a data set of any size may have without a warning."""
-
-
 _FEW_NUMBERS = 5
 """Number of classes with decimal numbers as names that has no warning."""
 
@@ -90,7 +88,6 @@ class ClassTarget(_NamedTarget):
                 "--data.label-column chooses another column of labels",
                 stacklevel=2,
             )
-        warn_of_doubtful_labels(labels.names, raw.origin)
         if len(labels) > _FEW_NUMBERS and all(map(_is_decimal, labels.names)):
             warnings.warn(
                 f"{raw.origin}: all {len(labels):,} labels are decimal numbers, and each is a class of its own; "
@@ -156,7 +153,7 @@ class LabelsTarget(_NamedTarget):
         warn_of_separator(raw, data.separator)
         spellings = LabelNormalizer()
         _, lists = parse_rows(raw, lambda text: parse_labels(text, data.separator, spellings))
-        spellings.warn_merged(raw.origin)
+        spellings.warn(raw.origin)
         names = [label for labels in lists for label in labels]
         return cls._from_labels(Labels.from_names(names, least=1, origin=raw.origin), data)
 

@@ -40,9 +40,9 @@ class LabelNormalizer(dict[str, str]):
 
     def _merged(self) -> str:
         merged = [form for form, count in Counter(self.values()).items() if count > 1]
-        more = f" and {len(merged) - 1:,} more" if len(merged) > 1 else ""
         if not merged:
             return ""
+        more = f" and {len(merged) - 1:,} more" if len(merged) > 1 else ""
         return (
             "two Unicode spellings of a label, composed and decomposed, are treated as one label: "
             f"{merged[0][:_EXCERPT]!r}{more}"

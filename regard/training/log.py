@@ -8,17 +8,12 @@ import time
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
-
-# protobuf creates these names when the modules are loaded.
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyrefly: ignore[missing-module-attribute]
-from tensorboard.compat.proto.summary_pb2 import Summary  # pyrefly: ignore[missing-module-attribute]
-from tensorboard.summary.writer.record_writer import RecordWriter
 
 from regard.errors import UserError
 from regard.system.files import check_file
@@ -178,14 +173,19 @@ class TensorBoardWriter:
     """
 
     def __init__(self, folder: Path, *, step: int):
+        # Takes 0.7 s to import. protobuf creates the classes when the modules are loaded.
+        from tensorboard.compat.proto import event_pb2, summary_pb2  # noqa: PLC0415
+        from tensorboard.summary.writer.record_writer import RecordWriter  # noqa: PLC0415
+
+        self._protocol: Any = SimpleNamespace(**vars(event_pb2) | vars(summary_pb2))
         folder.mkdir(parents=True, exist_ok=True)
         stem = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
         # A file of this name can exist if the clock was set back.
         number = next(number for number in range(1 << 20) if not (folder / f"{stem}.{number}").exists())
         self._file = (folder / f"{stem}.{number}").open("xb")
         self._records = RecordWriter(self._file)
-        self._add(Event(file_version="brain.Event:2"))
-        self._add(Event(step=step, session_log=SessionLog(status=SessionLog.START)))
+        self._add(file_version="brain.Event:2")
+        self._add(step=step, session_log=self._protocol.SessionLog(status=self._protocol.SessionLog.START))
 
     def close(self) -> None:
         """Close the file."""
@@ -193,9 +193,10 @@ class TensorBoardWriter:
 
     def add_scalar(self, name: str, value: float, step: int) -> None:
         """Add a point to a curve."""
-        self._add(Event(step=step, summary=Summary(value=[Summary.Value(tag=name, simple_value=value)])))
+        point = self._protocol.Summary.Value(tag=name, simple_value=value)
+        self._add(step=step, summary=self._protocol.Summary(value=[point]))
 
-    def _add(self, event: Event) -> None:
-        event.wall_time = time.time()
+    def _add(self, **fields: Any) -> None:
+        event = self._protocol.Event(wall_time=time.time(), **fields)
         self._records.write(event.SerializeToString())
         self._records.flush()

@@ -13,7 +13,6 @@ selection of queries zhang2023.
 
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from regard.models.writers.regions import corners, region_iou
@@ -30,6 +29,8 @@ def hungarian_matching(
     real: True for targets, False for padding.
     With fewer predictions than targets, some targets are unmatched.
     """
+    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415  # takes 0.5 s to import
+
     rows, queries, targets = [], [], []
     counts = real.sum(1).tolist()
     targets_first = real.long().argsort(dim=1, descending=True, stable=True).cpu()

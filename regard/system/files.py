@@ -65,7 +65,7 @@ def check_readable(path: Path) -> os.stat_result:
     except (FileNotFoundError, NotADirectoryError):
         if path.is_symlink():
             raise UserError(f"{path}: is a link to a file that does not exist: {os.readlink(path)}.") from None
-        raise UserError(f"{path}: no such file.{_hint_closed_pipe(path) or _hint_similar_files(path)}") from None
+        raise UserError(f"{path}: no such file.{_hint_closed_pipe(path) or hint_similar_files(path)}") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read: {error}.") from error
     if stat.S_ISDIR(status.st_mode):
@@ -237,7 +237,8 @@ def _hint_closed_pipe(path: Path) -> str:
     )
 
 
-def _hint_similar_files(path: Path) -> str:
+def hint_similar_files(path: Path) -> str:
+    """Return a sentence that suggests files of similar names in the folder of a missing file, or an empty text."""
     try:
         if not path.parent.is_dir():
             return f" The folder {path.parent} does not exist."

@@ -55,9 +55,12 @@ _ROTATED = "and the sizes in the file are those before the rotation: the boxes w
 _ASSUMED = "and the file does not tell whether boxes refer to the image before or after rotation: after is assumed"
 
 
-def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig) -> AnnotatedDataset[Image.Image]:
+def read_boxes(
+    path: str | Path, images: str | Path | None, config: BoxesConfig, *, option: str = "--data.images"
+) -> AnnotatedDataset[Image.Image]:
     """Read a file of boxes. Every image is opened once, so that none fails later.
 
+    option: the option that names `images`, for messages.
     Raises: UserError naming the file, the line or the annotation, what was expected and what was found.
     """
     path = Path(path)
@@ -76,7 +79,7 @@ def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig)
         for item in readers[suffix](path, bad_rows)
     ]
     normalizer.warn(str(path))
-    sources = find_images(path, images)
+    sources = find_images(path, images, option=option)
     checked: list[tuple[AnnotatedImage, ImageFiles]] = []
     notes: dict[str, list[str]] = {}
     for item in annotations:

@@ -176,10 +176,13 @@ def stack_images(images: Sequence[NDArray[np.uint8]]) -> Tensor:
     return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().float() / 255
 
 
-def read_captions(path: str | Path, images: str | Path | None, config: CaptionsConfig) -> CaptionedImages:
+def read_captions(
+    path: str | Path, images: str | Path | None, config: CaptionsConfig, *, option: str = "--data.images"
+) -> CaptionedImages:
     """Read a file of captions. Every image is opened once, so that none fails later.
 
     images: folder or tar of the images; None: see CaptionsConfig.train_images.
+    option: the option that names `images`, for messages.
     Raises: UserError naming the file, the line or the annotation, what was expected and what was found.
     """
     path = Path(path)
@@ -193,7 +196,7 @@ def read_captions(path: str | Path, images: str | Path | None, config: CaptionsC
         raise UserError(
             f"{path}: expected captions in a file of {endings} (COCO, or an array of objects), got {path.name!r}."
         )
-    sources, items, own = find_images(path, images), [], []
+    sources, items, own = find_images(path, images, option=option), [], []
     for item in files:
         with bad_rows.catch():
             source, _ = open_first(sources, item.file, item.where)
@@ -208,9 +211,9 @@ def read_captions(path: str | Path, images: str | Path | None, config: CaptionsC
 def read_training_captions(config: CaptionsConfig, *, seed: int) -> tuple[CaptionedImages, CaptionedImages]:
     """Read the training and validation captions: those of the config, or a split of the training captions."""
     assert config.train is not None
-    train = read_captions(config.train, config.train_images, config)
+    train = read_captions(config.train, config.train_images, config, option="--data.train-images")
     if config.val is not None:
-        return train, read_captions(config.val, config.val_images, config)
+        return train, read_captions(config.val, config.val_images, config, option="--data.val-images")
     parts = hold_out(len(train), config.val_share, seed=seed, origin=train.origin, noun="images")
     val = replace(train.take(parts.val), notices=(parts.notice,))
     return replace(train.take(parts.train), skipped=train.skipped), val

@@ -21,6 +21,7 @@ from regard.data.sound.events import (
     EventBatches,
     SoundDataset,
     SoundEvent,
+    SoundFiles,
     list_sounds,
     make_sound_scenes,
     read_events,
@@ -37,7 +38,7 @@ from regard.models.readers.sound import FrameReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import EventsAnswer
 from regard.recipes.base.config import replace_shared
-from regard.recipes.base.inputs import Input
+from regard.recipes.base.inputs import Input, resolve_input
 from regard.recipes.base.likelihood import set_log_prob
 from regard.recipes.base.recipe import Examples, File, Prepared, Recipe, describe_skipped, plan_by_count
 from regard.recipes.base.scoring import device_of
@@ -222,7 +223,8 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         """Yield the sound files that a table names, each as a whole."""
         data = replace_shared(self.config.data, self.reading)
         data = replace(data, on_bad="skip") if skip_bad else data
-        return (Input(str(file), str(file)) for file in list_sounds(path, data))
+        files = SoundFiles.from_path(path.parent)
+        return (resolve_input(files, name, where) for name, where in list_sounds(path, data).items())
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
         """Return overlapping segments of each sound, each of which contributes the events in its middle part.

@@ -67,11 +67,10 @@ def read_boxes(
     suffix = plain_name(path).rsplit(".", 1)[-1]
     read_rows = partial(_read_table, header=config.header)
     readers = {"json": _read_json, "csv": read_rows, "tsv": read_rows, "jsonl": _read_objects, "ndjson": _read_objects}
-    if suffix not in readers:
-        check_kind(path, ".json (COCO or an array), .csv, .tsv or .jsonl")
-        raise UserError(
-            f"{path}: expected boxes in a file of .json (COCO or an array), .csv, .tsv or .jsonl, got .{suffix}."
-        )
+    if suffix not in readers or path.is_dir():
+        expected = f"boxes in a file of .json (COCO or an array), .csv, .tsv or .jsonl ({option} names their images)"
+        check_kind(path, expected)
+        raise UserError(f"{path}: expected {expected}, got {path.name!r}.")
     bad_rows = BadRows(config.on_bad, "images and boxes")
     normalizer = LabelNormalizer()
     annotations = [

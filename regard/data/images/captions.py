@@ -29,7 +29,7 @@ from regard.data.images.annotations import Caption, CaptionedFile, parse_caption
 from regard.data.images.box_batches import resize_and_pad
 from regard.data.images.coco import read_coco_captions
 from regard.data.images.files import ImageFiles, find_images, open_first
-from regard.data.text.lines import has_array
+from regard.data.text.lines import check_kind, has_array
 from regard.data.text.pairs import read_pairs
 from regard.data.tokenizer import BOS, EOS
 from regard.errors import UserError
@@ -187,15 +187,12 @@ def read_captions(
     """
     path = Path(path)
     bad_rows = BadRows(config.on_bad, "images and captions")
-    if plain_name(path).endswith(".json") and not has_array(path):
-        files = read_coco_captions(path, bad_rows)
-    elif plain_name(path).endswith(_ENDINGS):
-        files = _read_list(path, config, bad_rows)
-    else:
-        endings = ", ".join(_ENDINGS)
-        raise UserError(
-            f"{path}: expected captions in a file of {endings} (COCO, or an array of objects), got {path.name!r}."
-        )
+    if not plain_name(path).endswith(_ENDINGS) or path.is_dir():
+        expected = f"captions in a file of {', '.join(_ENDINGS)} (COCO or an array; {option} names their images)"
+        check_kind(path, expected)
+        raise UserError(f"{path}: expected {expected}, got {path.name!r}.")
+    is_coco = plain_name(path).endswith(".json") and not has_array(path)
+    files = read_coco_captions(path, bad_rows) if is_coco else _read_list(path, config, bad_rows)
     sources, items, own = find_images(path, images, option=option), [], []
     for item in files:
         with bad_rows.catch():

@@ -195,7 +195,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
         return np.pad(samples[start : start + count], (0, length - count)), events_of[i]
 
     labels = tuple(sorted({event.label for events in events_of for event in events}))
-    labels_of = tuple(tuple(sorted({event.label for event in events})) for events in events_of)
+    labels_of = tuple(tuple(sorted(event.label for event in events)) for events in events_of)
     summaries = [f"{path}: {note}" for note in _summaries(notes)]
     if cut:
         summaries.append(f"{path}: {len(cut)} events end after their file, and are cut there; first: {cut[0]}")

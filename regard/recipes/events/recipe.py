@@ -40,7 +40,15 @@ from regard.recipes.base.answers import EventsAnswer
 from regard.recipes.base.config import replace_shared
 from regard.recipes.base.inputs import Input, resolve_input
 from regard.recipes.base.likelihood import set_log_prob
-from regard.recipes.base.recipe import Examples, File, Prepared, Recipe, describe_skipped, plan_by_count
+from regard.recipes.base.recipe import (
+    Examples,
+    File,
+    Prepared,
+    Recipe,
+    describe_labels,
+    describe_skipped,
+    plan_by_count,
+)
 from regard.recipes.base.scoring import device_of
 from regard.recipes.events.config import EventsPrediction, EventsRunConfig
 from regard.recipes.metrics.events import event_scores
@@ -149,6 +157,9 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         if not labels.names:
             raise UserError(f"{self.train.origin}: there are no events to learn from.")
         self.make_batches(examples.data, labels)
+        if split == "train" and examples.data.labels_of:
+            names = [label for own in examples.data.labels_of for label in own]
+            self.notify(describe_labels(examples.origin, "events (by segment)", names))
 
     def learn(self, folder: Path) -> None:
         """Save the labels of the training data."""

@@ -45,6 +45,8 @@ class NamedFiles:
     """Names of the files of each folder that was searched, by their lower case."""
     _is_reported: bool = False
     """True after the notice that files are found by the last parts of their names."""
+    _has_suggested: bool = False
+    """True after the first file that is missing."""
 
     @classmethod
     def from_path(cls, path: Path, *, home: Path | None = None, option: str = "") -> Self:
@@ -90,9 +92,7 @@ class NamedFiles:
             found = self.find(name, where)
             path = path if found is None else self.path / found
         if path is None:
-            missing = self.path / name[:_SHOWN]
-            hint = self._suggest_place(name) or hint_similar_files(missing)
-            raise UserError(f"{where}: {missing}: no such file.{hint}")
+            raise UserError(f"{where}: {self.path / name[:_SHOWN]}: no such file.{self._suggest(name)}")
         return path
 
     def find(self, name: str, where: str) -> str | None:
@@ -123,18 +123,24 @@ class NamedFiles:
         if self.members is None and not others and not _is_inside(name) and _exists(self.path / name):
             return UserError(f"{where}: the {self.noun} {name[:_SHOWN]!r} must be inside {self.path}.")
         paths = " or ".join(dict.fromkeys(str(source.path) for source in (self, *others)))
-        return UserError(f"{where}: there is no {self.noun} {name[:_SHOWN]} in {paths}.{self._suggest_place(name)}")
+        return UserError(f"{where}: there is no {self.noun} {name[:_SHOWN]} in {paths}.{self._suggest(name)}")
 
-    def _suggest_place(self, name: str) -> str:
-        """Return a sentence that names a folder or tar near the list that has the file, and how to give it."""
+    def _suggest(self, name: str) -> str:
+        """Return a sentence that names a folder or tar near the list that has the file, and how to give it, or files of
+        similar names. Only the first missing file has one: others may be skipped, and a search takes long.
+        """
+        if self._has_suggested:
+            return ""
+        self._has_suggested = True
+        similar = hint_similar_files(self.path / name[:_SHOWN]) if self.members is None else ""
         place = next((place for place in _places_near(self.home) if _has_end(place, name)), None)
         if self.option and place is not None:
             return f" It is in {place}: give {self.option} {place}."
         if self.option:
-            return f" Name the folder or tar of the {self.noun}s with {self.option} FOLDER."
+            return f"{similar} Name the folder or tar of the {self.noun}s with {self.option} FOLDER."
         found = f"it is in {place}, but " if place is not None and place.is_dir() else ""
         relative = f"{found}names of {self.noun}s are relative to the folder of the list."
-        return f" {relative[0].upper()}{relative[1:]}"
+        return f"{'' if found else similar} {relative[0].upper()}{relative[1:]}"
 
     def _find_exactly(self, name: str) -> str | None:
         return next((path for path in _candidate_paths(name) if self._contains(path)), None)

@@ -108,7 +108,13 @@ def test_message_has_the_location_of_the_reference(tmp_path):
     cut = save(tmp_path / "whole.png", np.arange(256, dtype=np.uint8).reshape(16, 16)).read_bytes()[:-30]
     (tmp_path / "cut.png").write_bytes(cut)
     (tmp_path / "text.png").write_text("text")
-    for name, problem in (("pipe", "named pipe"), ("cut", "not a readable image"), ("text", "not one of PNG")):
+    (tmp_path / "empty.png").write_bytes(b"")
+    for name, problem in (
+        ("empty", "the file is empty"),
+        ("pipe", "named pipe"),
+        ("cut", "not a readable image"),
+        ("text", "not one of PNG"),
+    ):
         with pytest.raises(UserError, match=rf"list.csv, line 3: .*{name}.png: .*{problem}"):
             read_image(tmp_path / f"{name}.png", "list.csv, line 3")
 

@@ -89,6 +89,15 @@ def test_a_tar_near_the_list_is_suggested_and_searched_by_last_parts(tmp_path):
     assert not archive.has("/c/1.txt", by_last_parts=True)
 
 
+def test_similar_names_are_suggested_for_the_first_missing_file(tmp_path):
+    (tmp_path / "photo_17.jpg").write_text("x")
+    for files in (NamedFiles.from_path(tmp_path, option="--files"), NamedFiles.from_path(tmp_path)):
+        for name, has_suggestion in (("photo_17.png", True), ("photo_17.gif", False)):
+            with pytest.raises(UserError) as error:
+                files.resolve(name, "here")
+            assert ("Did you mean 'photo_17.jpg'?" in str(error.value)) == has_suggestion
+
+
 def test_more_of_the_last_parts_decide(tmp_path):
     for name in ("b/1.txt", "a/b/1.txt", "1.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -236,6 +236,8 @@ def _to_color(upright: UprightImage) -> UprightImage:
 
 
 def _reason(error: Exception, content: bytes) -> str:
+    if not content:
+        return "the file is empty"
     if not isinstance(error, Image.UnidentifiedImageError):
         return f"{type(error).__name__}: {error}"[:200]
     if content[4:8] == b"ftyp" and content[8:12] in _HEIF_BRANDS:

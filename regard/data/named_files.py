@@ -21,6 +21,7 @@ from regard.errors import UserError
 from regard.system.files import check_file, hint_similar_files
 
 _SHOWN = 200
+_MOST_SHOWN = 2
 _MOST_PLACES = 1000
 """Number of folders of each kind near a list that are searched for a message."""
 
@@ -133,14 +134,14 @@ class NamedFiles:
             return ""
         self._has_suggested = True
         similar = hint_similar_files(self.path / name[:_SHOWN]) if self.members is None else ""
-        place = next((place for place in _places_near(self.home) if _has_end(place, name)), None)
-        if self.option and place is not None:
-            return f" It is in {place}: give {self.option} {place}."
+        places = (place for place in _places_near(self.home) if _has_end(place, name))
+        shown = " and ".join(map(str, found := [*islice(places, _MOST_SHOWN)]))
+        if self.option and found:
+            return f" It is in {shown}: give {self.option} {found[0] if len(found) == 1 else 'FOLDER'}."
         if self.option:
             return f"{similar} Name the folder or tar of the {self.noun}s with {self.option} FOLDER."
-        found = f"it is in {place}, but " if place is not None and place.is_dir() else ""
-        relative = f"{found}names of {self.noun}s are relative to the folder of the list."
-        return f"{'' if found else similar} {relative[0].upper()}{relative[1:]}"
+        relative = f"ames of {self.noun}s are relative to the folder of the list."
+        return f" It is in {shown}, but n{relative}" if found else f"{similar} N{relative}"
 
     def _find_exactly(self, name: str) -> str | None:
         return next((path for path in _candidate_paths(name) if self._contains(path)), None)

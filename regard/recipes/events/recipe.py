@@ -255,7 +255,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             starts = segment_starts(len(sound), length)
             # The boundary between two segments is the middle of their overlap.
             ends = [(a + length + b) / 2 / rate for a, b in pairwise(starts)]
-            for start, begin, end in zip(starts, [0.0, *ends], [*ends, float("inf")], strict=True):
+            for start, begin, end in zip(starts, [0.0, *ends], [*ends, len(sound) / rate], strict=True):
                 prepared.add(owner, SoundSegment(_cut_segment(sound, start, length), start / rate, begin, end))
         return prepared
 
@@ -285,10 +285,13 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     def join(
         self, prepared: Prepared, answers: Sequence[DetectedEvents], options: Any
     ) -> list[list[tuple[SoundEvent, float]]]:
-        """Return the events of each sound with their scores, in order of onset."""
+        """Return the events of each sound with their scores, in order of onset, clipped to the sound."""
         results: list[list[tuple[SoundEvent, float]]] = [[] for _ in range(prepared.count)]
+        seconds = {owner: row.last for owner, row in zip(prepared.owner, prepared.rows, strict=True)}
         for owner, row, answer in zip(prepared.owner, prepared.rows, answers, strict=True):
-            results[owner] += [(replace(p.event, onset=p.event.onset + row.begin), p.score) for p in answer.own]
+            for event, score, _ in answer.own:
+                first, last = max(0.0, row.begin + event.onset), min(seconds[owner], row.begin + event.offset)
+                results[owner].append((SoundEvent(first, last - first, event.label), score))
         return [sorted(events) for events in results]
 
     def values(self, answers: list[list[tuple[SoundEvent, float]]]) -> list[list[SoundEvent]]:

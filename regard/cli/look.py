@@ -1,6 +1,6 @@
 """`regard look RUN INPUT`: the attention weights of a model, as an interactive page or a figure.
 
-    name of an existing file   its first LINES lines; for a run that reads images or sounds, the file itself
+    name of an existing file   its first lines, at most --limit; for a run that reads images or sounds, the file itself
     anything else              the text itself
     --test 3 7                 inputs of the run's test data, by index
 
@@ -42,9 +42,6 @@ ABOUT = (
     "by step. With --out FILE.png, .svg or .pdf a figure instead; with FILE.safetensors the weights themselves, which "
     "`regard look FILE.safetensors` shows without the model."
 )
-LINES = 20
-"""Maximum number of lines of a file that are shown."""
-
 _CAPTURE = ".safetensors"
 _ANSWERING = {"decode", "sample", "threshold"}
 """Options of `predict` that `look` has, too."""
@@ -64,6 +61,8 @@ class LookOptions(UseOptions):
     """File to write: .html, .png, .svg, .pdf or .safetensors; a page in the run's folder looks/ if not given."""
     test: tuple[Annotated[int, Range(0, 1_000_000_000)], ...] = ()
     """Inputs of the run's test data, by index from 0, instead of INPUT or after it."""
+    limit: Annotated[int, Range(1, 10_000)] = 20
+    """Maximum number of inputs of a file or folder: its first ones."""
     compare: Path | None = None
     """Another run, shown side by side with this one for the same inputs; or a saved capture, FILE.safetensors."""
     model: bool = False
@@ -138,7 +137,7 @@ def run(argv: list[str]) -> int:
     inputs, names = [], []
     if models[0] is not None:
         models[0].recipe.reading = options.data
-        given = _inputs(words, models[0])
+        given = _inputs(words, models[0], options.limit)
         inputs, names = [one.value for one in given], [_title(one) for one in given]
         names += [f"test {models[0].input} {number}" for number in options.test]
         inputs += [models[0].test_input(number) for number in options.test]
@@ -271,16 +270,16 @@ def _say_which_sample(options: LookOptions, count: int) -> None:
         )
 
 
-def _inputs(words: Sequence[str], trained: Any) -> list[Input]:
-    """Return the inputs that the words name, of each file at most LINES."""
+def _inputs(words: Sequence[str], trained: Any, limit: int) -> list[Input]:
+    """Return the inputs that the words name, of each file or folder at most `limit`."""
     inputs: list[Input] = []
     for word in words:
         found = (one for block in read_inputs([word], trained) for one in block)
         filled = (one for one in found if not isinstance(one.value, str) or one.value.strip())
-        own = [*islice(filled, LINES + 1)]
-        if len(own) > LINES:
-            print_notice(f"{word}: only the first {LINES} inputs are shown")
-        inputs += own[:LINES]
+        own = [*islice(filled, limit + 1)]
+        if len(own) > limit:
+            print_notice(f"{word}: only the first {limit:,} inputs are shown; --limit N shows more")
+        inputs += own[:limit]
     if words and not inputs:
         raise UserError(f"{', '.join(words)}: is empty, expected one input per line")
     return inputs

@@ -109,7 +109,8 @@ def _check_windows(windows: Sequence[NDArray[np.float64]], origin: str, config: 
     if not windows:
         length = config.observed + config.predicted
         raise UserError(
-            f"{origin}: there is no window of {length} consecutive frames with at least {config.min_agents} agents."
+            f"{origin}: there is no window of {length} consecutive frames with at least {config.min_agents} agents: "
+            "lower --data.observed, --data.predicted or --data.min-agents."
         )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from regard.errors import UserError, did_you_mean
-from regard.system.compression import unpack, unpack_blocks
+from regard.system.compression import plain_name, unpack, unpack_blocks
 from regard.system.fingerprints import add_digest, read_blocks, record_blocks
 from regard.system.memory import available_memory, variable_limit
 from regard.system.pipes import read_pipe
@@ -25,6 +25,9 @@ _MOST_RATIO = 100
 """Ratio of decompressed and stored bytes above which more than `file_limit()` is an absurd claim."""
 _VARIABLE = "REGARD_MAX_FILE_MIB"
 _HINT = f" ({_VARIABLE} raises this)"
+_TABLES = (".tsv", ".tab", ".csv", ".jsonl", ".ndjson", ".json", ".txt", ".conll", ".conllu", ".bio", ".npz", ".npy")
+"""Suffixes of files of data, besides images, sounds and point clouds."""
+_SHOWN = 3
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -65,11 +68,11 @@ def check_readable(path: Path) -> os.stat_result:
     except (FileNotFoundError, NotADirectoryError):
         if path.is_symlink():
             raise UserError(f"{path}: is a link to a file that does not exist: {os.readlink(path)}.") from None
-        raise UserError(f"{path}: no such file.{_hint_closed_pipe(path) or _hint_similar_files(path)}") from None
+        raise UserError(f"{path}: no such file.{_hint_closed_pipe(path) or hint_similar_files(path)}") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read: {error}.") from error
     if stat.S_ISDIR(status.st_mode):
-        raise UserError(f"{path}: is a folder, expected a file.")
+        raise UserError(f"{path}: is a folder, expected a file.{hint_tables(path)}")
     if not stat.S_ISREG(status.st_mode) and not stat.S_ISFIFO(status.st_mode):
         raise UserError(f"{path}: is a device or socket, expected a regular file.")
     return status
@@ -237,7 +240,19 @@ def _hint_closed_pipe(path: Path) -> str:
     )
 
 
-def _hint_similar_files(path: Path) -> str:
+def hint_tables(folder: Path) -> str:
+    """Return a sentence that names tables and other files of data in a folder, or an empty text if it has none."""
+    try:
+        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except OSError:  # a folder that may be entered but not listed
+        return ""
+    found = [str(folder / name) for name in names if plain_name(name).endswith(_TABLES)]
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return f" It has {', '.join(found[:_SHOWN])}{more}." if found else ""
+
+
+def hint_similar_files(path: Path) -> str:
+    """Return a sentence that suggests files of similar names in the folder of a missing file, or an empty text."""
     try:
         if not path.parent.is_dir():
             return f" The folder {path.parent} does not exist."

@@ -270,16 +270,16 @@ def test_look_takes_texts_files_and_test_inputs_together(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines, out = tmp_path / "lines.txt", tmp_path / "a.html"
-    lines.write_text("\n".join(["", *["stop"] * 25]), encoding="utf-8")
-    assert main(["look", str(run), "live", str(lines), "--test", "1", "0", "--out", str(out)]) == 0
+    lines.write_text("\n".join(["", *["stop"] * 7]), encoding="utf-8")
+    assert main(["look", str(run), "live", str(lines), "--test", "1", "0", "--limit", "4", "--out", str(out)]) == 0
     printed = capsys.readouterr()
-    assert f"{lines}: only the first 20 inputs are shown" in printed.err
+    assert f"{lines}: only the first 4 inputs are shown; --limit N shows more" in printed.err
     content, _ = page_of(out)
     titles = [scene["title"] for scene in content["captures"][0]["samples"]]
     assert titles == printed.out.splitlines()[:-1]
-    assert [title.partition(" -> ")[0] for title in titles[:21]] == ["live", *["stop"] * 20]
+    assert [title.partition(" -> ")[0] for title in titles[:5]] == ["live", *["stop"] * 4]
     trained = load(run)
-    assert [title.partition(" -> ")[0] for title in titles[21:]] == [trained.test_input(i).strip() for i in (1, 0)]
+    assert [title.partition(" -> ")[0] for title in titles[5:]] == [trained.test_input(i).strip() for i in (1, 0)]
 
 
 def test_look_shows_gradients_and_compares_another_run(run: Path, tmp_path: Path) -> None:

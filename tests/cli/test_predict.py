@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import warnings
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -110,13 +110,21 @@ def test_folder_of_images_of_a_coco_file_is_an_option(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     Path("photos").mkdir()
     Image.new("RGB", (8, 8)).save("photos/1.png")
-    Path("c.json").write_text(
-        json.dumps({"images": [{"id": 1, "file_name": "1.png"}], "annotations": [], "categories": []}), encoding="utf-8"
-    )
+    rest = {"annotations": [{"image_id": 1, "category_id": 1, "caption": "a", "bbox": [1, 1, 2, 2]}]}
+    rest["categories"] = [{"id": 1, "name": "a"}]
+    Path("c.json").write_text(json.dumps({"images": [{"id": 1, "file_name": "1.png"}], **rest}), encoding="utf-8")
     entry = get_entry("boxes")
     recipe = create_recipe(Run(recipe="boxes", seed=1, config=entry.config()), print)
-    with pytest.raises(UserError, match=r"no image 1.png in \.\. Name their folder or tar with --data.images"):
+    with pytest.raises(UserError, match=r"no image 1.png in \.\. It is in photos: give --data.images photos\."):
         list(recipe.read_inputs(Path("c.json")))
+    for name in ("boxes", "caption"):
+        for split in ("train", "val", "test"):
+            config = get_entry(name).config()
+            files = {"train": "c.json", split: "c.json", "train_images": None if split == "train" else "photos"}
+            config = replace(config, data=replace(config.data, **files))
+            own = create_recipe(Run(recipe=name, seed=1, config=config), print)
+            with pytest.raises(UserError, match=f"give --data.{split}-images photos"):
+                own.read(split)
     recipe.reading = entry.reading(images="photos")  # pyrefly: ignore[unexpected-keyword]
     assert [given.file for given in recipe.read_inputs(Path("c.json"))] == ["1.png"]
     assert {item.name for item in fields(entry.reading)} <= {item.name for item in fields(entry.evaluation().data)}

@@ -82,7 +82,7 @@ BAD = {
         (coco(images=[{"id": 0, "file_name": "a.png"}] * 2 + [{"id": 0, "file_name": "b.png"}]), "the id 0 is already"),
         (coco()[:-5], "not valid JSON"),
     ],
-    "a.xml": [("x", r"expected captions in a file of \.tsv, .* \.json \(COCO, or an array of objects\), got 'a\.xml'")],
+    "a.xml": [("x", r"expected captions in a file of \.tsv, .* \.json \(COCO or an array; .*\), got 'a\.xml'")],
 }
 
 

@@ -203,7 +203,7 @@ def test_names_of_columns_may_be_those_of_dcase(folder):
     (folder / "dcase.tsv").write_text(table)
     sounds = read_events(folder / "dcase.tsv", CONFIG)
     assert sounds.load(0)[1] == [SoundEvent(0.25, 0.5, "a")]
-    assert [file.name for file in list_sounds(folder / "dcase.tsv", CONFIG)] == ["long.wav", "short.wav"]
+    assert [*list_sounds(folder / "dcase.tsv", CONFIG)] == ["long.wav", "short.wav"]
 
 
 def test_sounds_without_samples_are_left_out(folder):

@@ -22,7 +22,6 @@ from regard.data.images.files import (
     pixel_limit,
     prepare_image,
     read_image,
-    resolve_path,
 )
 from regard.errors import UserError
 
@@ -109,7 +108,13 @@ def test_message_has_the_location_of_the_reference(tmp_path):
     cut = save(tmp_path / "whole.png", np.arange(256, dtype=np.uint8).reshape(16, 16)).read_bytes()[:-30]
     (tmp_path / "cut.png").write_bytes(cut)
     (tmp_path / "text.png").write_text("text")
-    for name, problem in (("pipe", "named pipe"), ("cut", "not a readable image"), ("text", "not one of PNG")):
+    (tmp_path / "empty.png").write_bytes(b"")
+    for name, problem in (
+        ("empty", "the file is empty"),
+        ("pipe", "named pipe"),
+        ("cut", "not a readable image"),
+        ("text", "not one of PNG"),
+    ):
         with pytest.raises(UserError, match=rf"list.csv, line 3: .*{name}.png: .*{problem}"):
             read_image(tmp_path / f"{name}.png", "list.csv, line 3")
 
@@ -238,9 +243,11 @@ def test_backslashes_separate_folders_unless_a_file_has_that_name(tmp_path):
         files = ImageFiles.from_path(source)
         values = [np.asarray(files.open(name, "here").image).max() for name in ("x\\1.png", "x\\2.png")]
         assert values == [1, 2]
-    assert resolve_path(tmp_path, "x\\1.png") == tmp_path / "x\\1.png"
-    assert resolve_path(tmp_path, "x\\2.png") == tmp_path / "x" / "2.png"
-    assert resolve_path(tmp_path, "x\\3.png") == tmp_path / "x\\3.png"
+    files = ImageFiles.from_path(tmp_path)
+    assert files.resolve("x\\1.png", "here") == tmp_path / "x\\1.png"
+    assert files.resolve("x\\2.png", "here") == tmp_path / "x" / "2.png"
+    with pytest.raises(UserError, match=r"here: .*no such file"):
+        files.resolve("x\\3.png", "here")
 
 
 @pytest.mark.parametrize("name", ["../outside.png", "..\\outside.png"])

@@ -126,7 +126,7 @@ def test_list_of_another_computer_finds_images_by_the_last_part_of_their_names(f
     expected = read_images(folder, ImagesConfig()).pixels[:2]
     for names in (("/home/x/cat/0.png", "/home/x/cat/1.png"), ("C:\\x\\0.PNG", "C:\\x\\1.png"), ("0.PNG", "./1.PNG")):
         (folder / "cat" / "list.csv").write_text(f"file,label\n{names[0]},a\n{names[1]},b\n")
-        with pytest.warns(UserWarning, match=r"images are found by the last part of their names, here 0.png"):
+        with pytest.warns(UserWarning, match=r"images are found by the last parts of their names, here 0.png"):
             found = read_images(folder / "cat" / "list.csv", ImagesConfig())
         assert (found.pixels == expected).all()
     (folder / "cat" / "list.csv").write_text("file,label\n/x/0.png,a\n/y/0.png,b\n")

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.config import BoxesConfig, ImagesConfig
+from regard.data.config import BoxesConfig, CaptionsConfig, ImagesConfig
 from regard.data.images.boxes import read_boxes
+from regard.data.images.captions import read_captions
 from regard.data.images.dataset import read_images
+from regard.data.sound.recordings import read_recordings
 from regard.data.text.lines import describe_decode_error, read_filled_lines, read_lines, read_objects, split_lines
 from regard.data.text.pairs import read_pairs
 from regard.data.text.rows import read_table
@@ -173,4 +175,21 @@ def test_formats_that_are_not_read_are_answered_with_the_way_to_convert(tmp_path
         lambda: read_table(path, ("file",)),
     ):
         with pytest.raises(UserError, match=rf"\.{suffix} is not read here, expected .*\.csv.*; .*\('a\.{suffix}'\)"):
+            read()
+
+
+def test_a_folder_is_answered_with_the_tables_in_it(tmp_path):
+    folder = tmp_path / "data.csv"
+    folder.mkdir()
+    for name in ("train.json", "val.csv.gz", ".hidden.csv", "a.png"):
+        (folder / name).write_bytes(b"")
+    for read, expected in (
+        (lambda: read_images(folder, ImagesConfig()), "expected a folder for each class in it, got 1 image and no"),
+        (lambda: read_boxes(folder, None, BoxesConfig()), r"is a folder, expected boxes in .* \(--data.images names"),
+        (lambda: read_captions(folder, None, CaptionsConfig()), "is a folder, expected captions in a file"),
+        (lambda: read_table(folder, ("file",)), "is a folder, expected a table in .csv"),
+        (lambda: read_recordings(folder, 1), "is a folder, expected a table of sound files"),
+        (lambda: read_lines(folder), "is a folder, expected a file"),
+    ):
+        with pytest.raises(UserError, match=rf"{expected}.*\. It has {folder}/train.json, {folder}/val.csv.gz\.$"):
             read()

@@ -391,6 +391,16 @@ def test_events_of_long_files_are_detected_once(events, tmp_path, monkeypatch):
         assert [event.onset for event in predictions] == pytest.approx([event.onset for event in expected], abs=1e-3)
 
 
+def test_events_are_clipped_to_the_sound(events, monkeypatch):
+    run = load(events / "run")
+    found = [SoundEvent(-0.1, 0.4, "a"), SoundEvent(0.3, 0.6, "b"), SoundEvent(0.7, 0.2, "c")]
+    monkeypatch.setattr(run.recipe, "detect", lambda *_: [[EventPrediction(event, 0.9) for event in found]])
+    rate = run.config.data.sample_rate
+    (predictions,) = run.predict([np.zeros(round(0.75 * rate), np.int16)])
+    times = [(event.label, event.onset, event.duration) for event in predictions]
+    assert times == [("a", 0, pytest.approx(0.3)), ("b", 0.3, pytest.approx(0.45))]  # the middle of c is after the end
+
+
 def test_truncated_sounds_are_read_as_far_as_possible_and_reported(events, tmp_path, capsys):
     content = (events / "test0.wav").read_bytes()
     (tmp_path / "cut.wav").write_bytes(content[:-1000])

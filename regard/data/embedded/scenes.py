@@ -312,12 +312,11 @@ def read_captions(
     skipped, files = [*pairs.skipped], ImageFiles.from_path(Path(path).parent)
     for index, (name, text) in enumerate(pairs):
         try:
-            file = files.resolve(name)
+            file = files.resolve(name, pairs.where(index))
             pixels.append(read_image_array(file, config, shape, pairs.where(index)))
         except UserError as error:
             if on_bad == "error":
-                hint = f"Names of images are relative to the folder of {Path(path).name}."
-                raise UserError(f"{error} {hint}") from error
+                raise
             skipped.append(str(error))
             continue
         shape = _shape(pixels[-1])

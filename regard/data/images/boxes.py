@@ -55,20 +55,22 @@ _ROTATED = "and the sizes in the file are those before the rotation: the boxes w
 _ASSUMED = "and the file does not tell whether boxes refer to the image before or after rotation: after is assumed"
 
 
-def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig) -> AnnotatedDataset[Image.Image]:
+def read_boxes(
+    path: str | Path, images: str | Path | None, config: BoxesConfig, *, option: str = "--data.images"
+) -> AnnotatedDataset[Image.Image]:
     """Read a file of boxes. Every image is opened once, so that none fails later.
 
+    option: the option that names `images`, for messages.
     Raises: UserError naming the file, the line or the annotation, what was expected and what was found.
     """
     path = Path(path)
     suffix = plain_name(path).rsplit(".", 1)[-1]
     read_rows = partial(_read_table, header=config.header)
     readers = {"json": _read_json, "csv": read_rows, "tsv": read_rows, "jsonl": _read_objects, "ndjson": _read_objects}
-    if suffix not in readers:
-        check_kind(path, ".json (COCO or an array), .csv, .tsv or .jsonl")
-        raise UserError(
-            f"{path}: expected boxes in a file of .json (COCO or an array), .csv, .tsv or .jsonl, got .{suffix}."
-        )
+    if suffix not in readers or path.is_dir():
+        expected = f"boxes in a file of .json (COCO or an array), .csv, .tsv or .jsonl ({option} names their images)"
+        check_kind(path, expected)
+        raise UserError(f"{path}: expected {expected}, got {path.name!r}.")
     bad_rows = BadRows(config.on_bad, "images and boxes")
     normalizer = LabelNormalizer()
     annotations = [
@@ -76,7 +78,7 @@ def read_boxes(path: str | Path, images: str | Path | None, config: BoxesConfig)
         for item in readers[suffix](path, bad_rows)
     ]
     normalizer.warn(str(path))
-    sources = find_images(path, images)
+    sources = find_images(path, images, option=option)
     checked: list[tuple[AnnotatedImage, ImageFiles]] = []
     notes: dict[str, list[str]] = {}
     for item in annotations:

@@ -29,7 +29,7 @@ from regard.data.images.annotations import Caption, CaptionedFile, parse_caption
 from regard.data.images.box_batches import resize_and_pad
 from regard.data.images.coco import read_coco_captions
 from regard.data.images.files import ImageFiles, find_images, open_first
-from regard.data.text.lines import has_array
+from regard.data.text.lines import check_kind, has_array
 from regard.data.text.pairs import read_pairs
 from regard.data.tokenizer import BOS, EOS
 from regard.errors import UserError
@@ -176,24 +176,24 @@ def stack_images(images: Sequence[NDArray[np.uint8]]) -> Tensor:
     return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().float() / 255
 
 
-def read_captions(path: str | Path, images: str | Path | None, config: CaptionsConfig) -> CaptionedImages:
+def read_captions(
+    path: str | Path, images: str | Path | None, config: CaptionsConfig, *, option: str = "--data.images"
+) -> CaptionedImages:
     """Read a file of captions. Every image is opened once, so that none fails later.
 
     images: folder or tar of the images; None: see CaptionsConfig.train_images.
+    option: the option that names `images`, for messages.
     Raises: UserError naming the file, the line or the annotation, what was expected and what was found.
     """
     path = Path(path)
     bad_rows = BadRows(config.on_bad, "images and captions")
-    if plain_name(path).endswith(".json") and not has_array(path):
-        files = read_coco_captions(path, bad_rows)
-    elif plain_name(path).endswith(_ENDINGS):
-        files = _read_list(path, config, bad_rows)
-    else:
-        endings = ", ".join(_ENDINGS)
-        raise UserError(
-            f"{path}: expected captions in a file of {endings} (COCO, or an array of objects), got {path.name!r}."
-        )
-    sources, items, own = find_images(path, images), [], []
+    if not plain_name(path).endswith(_ENDINGS) or path.is_dir():
+        expected = f"captions in a file of {', '.join(_ENDINGS)} (COCO or an array; {option} names their images)"
+        check_kind(path, expected)
+        raise UserError(f"{path}: expected {expected}, got {path.name!r}.")
+    is_coco = plain_name(path).endswith(".json") and not has_array(path)
+    files = read_coco_captions(path, bad_rows) if is_coco else _read_list(path, config, bad_rows)
+    sources, items, own = find_images(path, images, option=option), [], []
     for item in files:
         with bad_rows.catch():
             source, _ = open_first(sources, item.file, item.where)
@@ -208,9 +208,9 @@ def read_captions(path: str | Path, images: str | Path | None, config: CaptionsC
 def read_training_captions(config: CaptionsConfig, *, seed: int) -> tuple[CaptionedImages, CaptionedImages]:
     """Read the training and validation captions: those of the config, or a split of the training captions."""
     assert config.train is not None
-    train = read_captions(config.train, config.train_images, config)
+    train = read_captions(config.train, config.train_images, config, option="--data.train-images")
     if config.val is not None:
-        return train, read_captions(config.val, config.val_images, config)
+        return train, read_captions(config.val, config.val_images, config, option="--data.val-images")
     parts = hold_out(len(train), config.val_share, seed=seed, origin=train.origin, noun="images")
     val = replace(train.take(parts.val), notices=(parts.notice,))
     return replace(train.take(parts.train), skipped=train.skipped), val

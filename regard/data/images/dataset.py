@@ -205,7 +205,8 @@ def _from_list(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | N
     rows, bad_rows = [], BadRows(config.on_bad, "images", before=skipped)
     for line, name, label in listed:
         with bad_rows.catch():
-            rows.append((files.resolve(name), label, f"{locate(path, line)} ({name})"))
+            where = f"{locate(path, line)} ({name})"
+            rows.append((files.resolve(name, where), label, where))
     images = _read_all(path, rows, config, shape)
     return replace(images, skipped=(*bad_rows.skipped, *images.skipped))
 

@@ -9,19 +9,16 @@ are refused. Transparent pixels are composited over white.
 """
 
 import io
-import os
-import posixpath
-import tarfile
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, features
 
+from regard.data.named_files import NamedFiles
 from regard.errors import UserError
 from regard.system.files import check_file, read_bytes
 from regard.system.fingerprints import add_digest
@@ -46,7 +43,6 @@ _MOST_PIXELS = 178_956_970
 """Pillow's limit, twice its MAX_IMAGE_PIXELS."""
 _MOST_RATIO, _BYTES_PER_PIXEL = 100, 16
 """Pixels per byte of a file, and memory per pixel while it is decoded, up to which larger images are read."""
-_FOLDER_HINT = "Name their folder or tar with --data.images (for training, --data.train-images and the like)."
 _VARIABLE = "REGARD_MAX_IMAGE_MEGAPIXELS"
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 _SCALED_IN_I = ("PNG", "PPM")
@@ -132,84 +128,21 @@ def prepare_image(image: Image.Image, name: str) -> UprightImage:
     return UprightImage(image, applied if applied in _TRANSPOSES else 1)
 
 
-def resolve_path(folder: Path, name: str) -> Path:
-    """Return the path of a file in a folder.
+class ImageFiles(NamedFiles):
+    """Image files of a folder or a tar, by name."""
 
-    A backslash is a separator of folders, as in lists written on Windows, if no file has the name as it is.
-    """
-    return next((folder / path for path in _candidate_paths(name) if _exists(folder / path)), folder / name)
+    noun = "image"
 
-
-@dataclass(eq=False)
-class ImageFiles:
-    """Image files of a folder or a tar, by name.
-
-    A name that a folder does not have, such as a path of another computer, is that of the file with the same last part
-    in the folder, or of the only one that differs from it in upper and lower case. A file that exists outside the
-    folder is refused: it is not replaced by one of the same name inside.
-    """
-
-    path: Path
-    """Path of the folder or tar."""
-    members: dict[str, tuple[int, int]] | None
-    """Offset and size of each file of a tar; None for a folder."""
-    _names: dict[str, str] = field(default_factory=dict)
-    """Name of each file that was found, as it was given."""
-    _listings: dict[str, dict[str, list[str]]] = field(default_factory=dict)
-    """Names of the files of each folder that was searched, by their lower case."""
-    _is_reported: bool = False
-    """True after the notice that images are found by the last part of their names."""
-
-    @classmethod
-    def from_path(cls, path: Path) -> "ImageFiles":
-        """Open a folder or a tar of images. Raises UserError for anything else."""
-        if path.is_dir():
-            return cls(path, None)
-        size = check_file(path).st_size
-        try:
-            with tarfile.open(path, "r:") as archive:
-                members = {
-                    member.name: (member.offset_data, member.size)
-                    for member in archive
-                    if member.isreg() and not member.issparse()
-                }
-        except (OSError, ValueError, OverflowError, tarfile.TarError) as error:
-            raise UserError(f"{path}: expected a folder or an uncompressed tar of images ({error}).") from error
-        for name, (start, length) in members.items():
-            if start < 0 or length < 0 or start + length > size:
-                raise UserError(f"{path}: the tar is truncated: {name[:200]!r} ends beyond its {size:,} bytes.")
-        by_base_name: dict[str, list[tuple[int, int]]] = {}
-        for name, span in members.items():
-            by_base_name.setdefault(name.rsplit("/", 1)[-1], []).append(span)
-        # A base name identifies a file only if it is unique.
-        return cls(path, {name: spans[0] for name, spans in by_base_name.items() if len(spans) == 1} | members)
-
-    def has(self, name: str, *, by_last_part: bool = False) -> bool:
-        """Return True if there is a file of this name, or with its last part; see `resolve_path` about backslashes."""
-        return self._find_exactly(name) is not None or (by_last_part and self._find_last_part(name) is not None)
-
-    def resolve(self, name: str) -> Path:
-        """Return the path of a file that a list in this folder names; one that exists may be outside the folder.
-
-        Raises: UserError if another name of the list is found in the same file by its last part.
-        """
-        path = resolve_path(self.path, name)
-        if not _exists(path) or _is_inside(name):
-            found = self._find(name)
-            return path if found is None else self.path / found
-        return path
-
-    def open(self, name: str, where: str) -> UprightImage:
+    def open(self, name: str, where: str, others: Sequence[NamedFiles] = ()) -> UprightImage:
         """Read the image of this name, as RGB.
 
         where:  location of the reference to the file, for messages.
+        others: folders and tars that were searched, too, for messages.
         Raises: UserError naming both.
         """
-        path = self._find(name)
+        path = self.find(name, where)
         if path is None:
-            if self.members is None and not _is_inside(name):
-                raise UserError(f"{where}: the image {name[:200]!r} must be inside {self.path}.")
-            raise UserError(f"{where}: there is no image {name[:200]} in {self.path}. {_FOLDER_HINT}")
+            raise self.missing(name, where, others)
         if self.members is None:
             return _to_color(read_image(self.path / path, where))
         start, size = self.members[path]
@@ -219,65 +152,23 @@ class ImageFiles:
         add_digest(f"{self.path}/{path}", content)
         return _to_color(decode_image(content, f"{where}: {self.path} / {path}"))
 
-    def _find(self, name: str) -> str | None:
-        found = self._find_exactly(name)
-        if found is None:
-            found = self._find_last_part(name)
-            if found is not None and not self._is_reported:
-                self._is_reported = True
-                warnings.warn(
-                    f"{self.path} has no {name[:200]}: images are found by the last part of their names, here {found}",
-                    stacklevel=2,
-                )
-        if found is not None and self.members is None:
-            other = self._names.setdefault(found, name)
-            if _plain(other) != _plain(name):
-                raise UserError(
-                    f"{self.path}: the images {other[:200]} and {name[:200]} would both be the file {found}."
-                )
-        return found
 
-    def _find_exactly(self, name: str) -> str | None:
-        return next((path for path in _candidate_paths(name) if self._contains(path)), None)
-
-    def _find_last_part(self, name: str) -> str | None:
-        """Return the path of the file with the last part of a name, in the folder of the name or else in this one."""
-        if self.members is not None or any(_exists(self.path / path) for path in _candidate_paths(name)):
-            return None
-        last = PureWindowsPath(name).name
-        parents = [Path(path).parent.as_posix() for path in _candidate_paths(name) if _is_inside(path)]
-        for parent in (*parents, "."):
-            same = self._list(parent).get(last.lower(), [])
-            if last in same or len(same) == 1:
-                return (Path(parent) / (last if last in same else same[0])).as_posix()
-        return None
-
-    def _list(self, folder: str) -> dict[str, list[str]]:
-        if folder not in self._listings:
-            names = self._listings[folder] = {}
-            for name in sorted(os.listdir(self.path / folder)) if _exists(self.path / folder) else ():
-                names.setdefault(name.lower(), []).append(name)
-        return self._listings[folder]
-
-    def _contains(self, name: str) -> bool:
-        if self.members is not None:
-            return name in self.members
-        return _is_inside(name) and _exists(self.path / name)
-
-
-def find_images(annotations: Path, images: str | Path | None) -> list[ImageFiles]:
+def find_images(annotations: Path, images: str | Path | None, *, option: str = "--data.images") -> list[ImageFiles]:
     """Return the folders and tars of the images of a file of annotations: the given one, or those that exist.
 
     The default is a folder or tar beside the file that is named like it, like the last part of its name
     (captions_train.json: train, train.tar) or images; then its own folder.
+
+    option: the option that names `images`, for messages.
     """
+    folder = annotations.parent
     if images is not None:
-        return [ImageFiles.from_path(Path(images))]
-    stem, folder = annotations.name.split(".")[0], annotations.parent
+        return [ImageFiles.from_path(Path(images), home=folder, option=option)]
+    stem = annotations.name.split(".")[0]
     last = stem.rsplit("_", 1)[-1]
     names = (last, f"{last}.tar", stem, f"{stem}.tar", "images", "images.tar")
     existing = [folder / name for name in names if (folder / name).exists() and folder / name != annotations]
-    return [ImageFiles.from_path(path) for path in (*existing[:1], folder)]
+    return [ImageFiles.from_path(path, home=folder, option=option) for path in (*existing[:1], folder)]
 
 
 def open_first(sources: Sequence[ImageFiles], name: str, where: str) -> tuple[ImageFiles, UprightImage]:
@@ -287,11 +178,10 @@ def open_first(sources: Sequence[ImageFiles], name: str, where: str) -> tuple[Im
     Raises: UserError naming both.
     """
     source = next((source for source in sources if source.has(name)), None)
-    source = source or next((source for source in sources if source.has(name, by_last_part=True)), None)
-    if source is None and len(sources) > 1:
-        paths = " or ".join(str(source.path) for source in sources)
-        raise UserError(f"{where}: there is no image {name[:200]} in {paths}. {_FOLDER_HINT}")
-    source = source or sources[0]
+    source = source or next((source for source in sources if source.has(name, by_last_parts=True)), None)
+    if source is None:
+        source, *others = sources
+        return source, source.open(name, where, others)
     return source, source.open(name, where)
 
 
@@ -346,28 +236,10 @@ def _to_color(upright: UprightImage) -> UprightImage:
 
 
 def _reason(error: Exception, content: bytes) -> str:
+    if not content:
+        return "the file is empty"
     if not isinstance(error, Image.UnidentifiedImageError):
         return f"{type(error).__name__}: {error}"[:200]
     if content[4:8] == b"ftyp" and content[8:12] in _HEIF_BRANDS:
         return "HEIC is not supported: convert it to JPEG"
     return f"its format is not one of {', '.join(FORMATS)}"
-
-
-def _candidate_paths(name: str) -> tuple[str, ...]:
-    return (name, name.replace("\\", "/")) if "\\" in name else (name,)
-
-
-def _plain(name: str) -> str:
-    """Return a name without what differs between systems: separators, and upper and lower case."""
-    return posixpath.normpath(name.replace("\\", "/")).lower()
-
-
-def _is_inside(name: str) -> bool:
-    return not Path(name).is_absolute() and ".." not in Path(name).parts
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # too long, or contains a null character
-        return False

@@ -16,6 +16,7 @@ from pathlib import Path
 from regard.data.config import OnBad
 from regard.data.images.files import ENDINGS
 from regard.errors import UserError
+from regard.system.files import hint_tables
 
 _SYSTEM_FILES = {
     *("__macosx", "@eadir", "#recycle", "#snapshot", "$recycle.bin", "system volume information", "lost+found"),
@@ -54,7 +55,9 @@ def list_image_folders(path: Path, on_bad: OnBad) -> ImageFolders:
     entries = _list(path)
     classes = [entry for entry in entries if entry.is_dir()]
     if not classes:
-        raise UserError(f"{path}: expected a folder for each class in it, got none.")
+        count = sum(entry.suffix.lower() in ENDINGS for entry in entries)
+        found = f"{count:,} image{'s' * (count != 1)} and no folder" if count else "none"
+        raise UserError(f"{path}: expected a folder for each class in it, got {found}.{hint_tables(path)}")
     _check_not_splits(path, classes)
     images: list[tuple[Path, str]] = []
     others: list[Path] = []

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from regard.data.annotated import Annotated, AnnotatedDataset
 from regard.data.bad_rows import BadRows
 from regard.data.config import Header, PointsConfig
+from regard.data.named_files import NamedFiles
 from regard.data.points.files import parse_cloud
 from regard.data.text.label_normalizer import LabelNormalizer
 from regard.data.text.lines import locate
@@ -131,18 +132,24 @@ def thin_cloud(points: NDArray[np.float64], most: int) -> NDArray[np.float64]:
     return means[np.lexsort(means.T[::-1])]
 
 
+class CloudFiles(NamedFiles):
+    """Files of point clouds of a folder, by name."""
+
+    noun = "cloud"
+
+
 def read_clouds(path: str | Path, config: PointsConfig) -> AnnotatedDataset[NDArray[np.float64]]:
     """Read a table of boxes and all of its clouds, so that none fails later.
 
     Raises: UserError naming the file and the line, what was expected and what was found.
     """
     path, bad_rows = Path(path), BadRows(config.on_bad, "clouds and boxes")
-    clouds, items = [], []
+    files, clouds, items = CloudFiles.from_path(path.parent), [], []
     for item, lines in _read_table(path, bad_rows, config.header):
         points = None
         with bad_rows.catch():
+            name = str(files.resolve(item.file, item.where))
             try:
-                name = str(path.parent / item.file)
                 points = thin_cloud(parse_cloud(read_bytes(Path(name)), name, config.features), config.points)
             except UserError as error:
                 raise UserError(f"{item.where}: {error}") from error

@@ -21,6 +21,7 @@ from regard.data.batches import Batch, BatchesByCount, generator
 from regard.data.config import EventsConfig
 from regard.data.elements import LabeledRegions
 from regard.data.held_out import describe_held_out, hold_out, last_part
+from regard.data.named_files import NamedFiles
 from regard.data.number_store import NumberStore
 from regard.data.sound.files import SoundNotes, append_sound
 from regard.data.sound.recordings import Recordings, mix_scene
@@ -118,6 +119,12 @@ class SoundDataset:
         return train, val
 
 
+class SoundFiles(NamedFiles):
+    """Sound files of a folder, by name."""
+
+    noun = "sound"
+
+
 def make_sound_scenes(recordings: Recordings, split: str, count: int, config: EventsConfig) -> SoundDataset:
     """Return scenes 0 .. count - 1 of a split, mixed from recordings.
 
@@ -153,11 +160,12 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
     events_of: list[list[SoundEvent]] = []
     begins: list[float] = []
     cut: list[str] = []
+    sounds = SoundFiles.from_path(path.parent)
     for file, rows in by_file.items():
         first = len(store)
         note = None
         with bad_rows.catch():
-            note = append_sound(store, path.parent / file, rate, first_line[file])
+            note = append_sound(store, sounds.resolve(file, first_line[file]), rate, first_line[file])
         if note is None:  # samples that are stored of it belong to no segment
             continue
         notes.append(note)
@@ -187,7 +195,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
         return np.pad(samples[start : start + count], (0, length - count)), events_of[i]
 
     labels = tuple(sorted({event.label for events in events_of for event in events}))
-    labels_of = tuple(tuple(sorted({event.label for event in events})) for events in events_of)
+    labels_of = tuple(tuple(sorted(event.label for event in events)) for events in events_of)
     summaries = [f"{path}: {note}" for note in _summaries(notes)]
     if cut:
         summaries.append(f"{path}: {len(cut)} events end after their file, and are cut there; first: {cut[0]}")
@@ -195,10 +203,12 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
     return SoundDataset(len(spans), load, labels, str(path), bad_rows.skipped, tuple(summaries), **places)
 
 
-def list_sounds(path: Path, config: EventsConfig) -> list[Path]:
-    """Return the sound files that a table names, in their order. Raises UserError naming the line."""
-    by_file, _ = _read_table(path, config, BadRows(config.on_bad, "events"))
-    return [path.parent / file for file in by_file]
+def list_sounds(path: Path, config: EventsConfig) -> dict[str, str]:
+    """Return the names of the sound files of a table, in their order, and where each is first named.
+
+    Raises: UserError naming the line.
+    """
+    return _read_table(path, config, BadRows(config.on_bad, "events"))[1]
 
 
 def segment_starts(samples: int, length: int) -> list[int]:

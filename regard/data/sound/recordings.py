@@ -66,7 +66,7 @@ class Recordings:
 
 def read_recordings(path: Path, length: int) -> Recordings:
     """Read the recordings of an npz file. Raises UserError if it is invalid, or one exceeds `length` samples."""
-    if path.is_file() and path.suffix.lower() != ".npz":
+    if path.exists() and path.suffix.lower() != ".npz":
         check_kind(path, _EXPECTED)
         if path.suffix.lower() == ".txt":
             hint = "label tracks of Audacity name no sound file: write a table with file,onset,offset,label"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from regard.errors import UserError
 from regard.system.compression import plain_name
-from regard.system.files import BlockReader, read_unpacked
+from regard.system.files import BlockReader, hint_tables, read_unpacked
 from regard.system.memory import available_memory
 
 _BYTES_PER_LINE = 48
@@ -131,10 +131,12 @@ def has_array(path: Path) -> bool:
 
 
 def check_kind(path: Path, expected: str) -> None:
-    """Raise UserError for a table, an array or a point cloud in another format, with the way to convert it.
+    """Raise UserError for a folder, with the tables in it, and for a format that is not read, with a way to convert it.
 
     expected: the formats that are read.
     """
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder, expected {expected}.{hint_tables(path)}")
     suffix = path.suffix.lower()
     if suffix in _CONVERSIONS:
         way = _CONVERSIONS[suffix].format(file=path.name, stem=path.stem)

@@ -17,7 +17,16 @@ from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import BoxesAnswer
 from regard.recipes.base.config import DetectionOptions
 from regard.recipes.base.likelihood import set_log_prob
-from regard.recipes.base.recipe import ConfigT, Examples, Prepared, Recipe, describe_skipped, plan_by_count
+from regard.recipes.base.recipe import (
+    ConfigT,
+    Examples,
+    Prepared,
+    Recipe,
+    count_labels,
+    describe_labels,
+    describe_skipped,
+    plan_by_count,
+)
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.detection import Detections
 from regard.system.progress import track
@@ -126,6 +135,9 @@ class DetectionRecipe(Recipe[ConfigT]):
         if not labels.names:
             raise UserError(f"{self.train.origin}: there are no boxes to learn from.")
         examples.data.class_indices(labels, self.noun)
+        if split == "train" and self._config.data.train is not None:
+            names = [label for item in examples.data.items for label in item.labels]
+            self.notify(describe_labels(examples.origin, "boxes", names))
         fullest = max(examples.data.items, key=lambda item: len(item.labels))
         if len(fullest.labels) > most:
             raise UserError(
@@ -229,11 +241,6 @@ class DetectionRecipe(Recipe[ConfigT]):
         pairs = zip(found.queries[:count].tolist(), found.classes[:count].tolist(), strict=True)
         source: Any = self.source([prepared.rows[row][0]])
         return set_log_prob(model(source.to(device_of(model))), pairs, "box")
-
-
-def count_labels(labels: Sequence[str]) -> str:
-    """Return the number of boxes per label, such as: circle 1, square 2."""
-    return ", ".join(f"{name} {list(labels).count(name)}" for name in sorted(set(labels))) or "nothing"
 
 
 def query_axis(boxes: Sequence[DetectedBox]) -> Axis:

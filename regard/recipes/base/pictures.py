@@ -29,7 +29,7 @@ from regard.errors import UserError
 from regard.look.sample import Axis, Image
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.config import OtherImages, replace_shared
-from regard.recipes.base.inputs import Input
+from regard.recipes.base.inputs import Input, resolve_input
 from regard.recipes.base.recipe import Examples, File, Prepared
 from regard.system.files import read_json
 
@@ -83,9 +83,7 @@ def list_images(path: Path, data: ImagesConfig) -> Iterator[Input]:
     """Yield the image files of a list, with or without labels."""
     files = ImageFiles.from_path(path.parent)
     for line, name, problem in read_sources(path, "file", column=data.file_column, header=data.header):
-        file = files.resolve(name.strip())
-        missing = "" if problem or file.is_file() else f"{locate(path, line)}: {file}: no such file"
-        yield Input(str(file), str(file), problem=problem or missing)
+        yield resolve_input(files, name.strip(), locate(path, line), problem)
 
 
 def to_color_image(given: Any, where: str) -> PillowImage:

@@ -16,6 +16,7 @@ training, the run folder and the report: regard.recipes.training.
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -41,6 +42,8 @@ ConfigT = TypeVar("ConfigT")
 DataT = TypeVar("DataT")
 ValueT = TypeVar("ValueT")
 _NOTES = 10
+_LABELS, _LONGEST = 20, 60
+"""Number of the most frequent and of the rarest labels that are counted in a line, and length of each."""
 
 
 class EmptyAnswerError(UserError):
@@ -424,6 +427,24 @@ def plan_by_length(lengths: Sequence[int], most: int) -> list[range]:
             ranges.append(range(start, i))
             start, longest = i, length
     return [*ranges, range(start, len(lengths))] if len(lengths) else []
+
+
+def count_labels(labels: Iterable[str]) -> str:
+    """Return the number of each label, such as: circle 1, square 2."""
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(Counter(labels).items())) or "nothing"
+
+
+def describe_labels(origin: str, noun: str, labels: Sequence[str]) -> str:
+    """Return the line that counts the labels of training data: rare ones may be misspelled.
+
+    noun: what has these labels.
+    """
+    counts = Counter(labels).most_common()
+    shown = [f"{name[:_LONGEST]} {count:,}" for name, count in counts]
+    if len(shown) > 2 * _LABELS:
+        shown[_LABELS:-_LABELS] = ["..."]
+    number = f"{len(counts):,} label{'s' * (len(counts) != 1)}"
+    return f"{origin}: {len(labels):,} {noun} in training, {number}: {', '.join(shown)}"
 
 
 def describe_skipped(origin: str, noun: str, skipped: Sequence[str]) -> tuple[str, ...]:

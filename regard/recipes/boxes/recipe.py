@@ -72,7 +72,7 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
             "test": (data.test, data.test_images),
         }[split]
         assert path is not None
-        return read_boxes(path, images, data)
+        return read_boxes(path, images, data, option=f"--data.{split}-images")
 
     def read_other(self, other: OtherBoxes) -> Images:
         """Return the images of a file of boxes."""

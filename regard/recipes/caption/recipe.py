@@ -78,7 +78,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
             images = CaptionedShapes(split, self.run.seed, data)
         elif split == "test":
             assert data.test is not None
-            images = read_captions(data.test, data.test_images, data)
+            images = read_captions(data.test, data.test_images, data, option="--data.test-images")
         else:
             images = self._splits[split == "val"]
         return _to_examples(images, data.on_bad)

@@ -21,6 +21,7 @@ from regard.data.sound.events import (
     EventBatches,
     SoundDataset,
     SoundEvent,
+    SoundFiles,
     list_sounds,
     make_sound_scenes,
     read_events,
@@ -37,9 +38,17 @@ from regard.models.readers.sound import FrameReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import EventsAnswer
 from regard.recipes.base.config import replace_shared
-from regard.recipes.base.inputs import Input
+from regard.recipes.base.inputs import Input, resolve_input
 from regard.recipes.base.likelihood import set_log_prob
-from regard.recipes.base.recipe import Examples, File, Prepared, Recipe, describe_skipped, plan_by_count
+from regard.recipes.base.recipe import (
+    Examples,
+    File,
+    Prepared,
+    Recipe,
+    describe_labels,
+    describe_skipped,
+    plan_by_count,
+)
 from regard.recipes.base.scoring import device_of
 from regard.recipes.events.config import EventsPrediction, EventsRunConfig
 from regard.recipes.metrics.events import event_scores
@@ -148,6 +157,9 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         if not labels.names:
             raise UserError(f"{self.train.origin}: there are no events to learn from.")
         self.make_batches(examples.data, labels)
+        if split == "train" and examples.data.labels_of:
+            names = [label for own in examples.data.labels_of for label in own]
+            self.notify(describe_labels(examples.origin, "events (by segment)", names))
 
     def learn(self, folder: Path) -> None:
         """Save the labels of the training data."""
@@ -222,7 +234,8 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         """Yield the sound files that a table names, each as a whole."""
         data = replace_shared(self.config.data, self.reading)
         data = replace(data, on_bad="skip") if skip_bad else data
-        return (Input(str(file), str(file)) for file in list_sounds(path, data))
+        files = SoundFiles.from_path(path.parent)
+        return (resolve_input(files, name, where) for name, where in list_sounds(path, data).items())
 
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
         """Return overlapping segments of each sound, each of which contributes the events in its middle part.
@@ -242,7 +255,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             starts = segment_starts(len(sound), length)
             # The boundary between two segments is the middle of their overlap.
             ends = [(a + length + b) / 2 / rate for a, b in pairwise(starts)]
-            for start, begin, end in zip(starts, [0.0, *ends], [*ends, float("inf")], strict=True):
+            for start, begin, end in zip(starts, [0.0, *ends], [*ends, len(sound) / rate], strict=True):
                 prepared.add(owner, SoundSegment(_cut_segment(sound, start, length), start / rate, begin, end))
         return prepared
 
@@ -272,10 +285,13 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     def join(
         self, prepared: Prepared, answers: Sequence[DetectedEvents], options: Any
     ) -> list[list[tuple[SoundEvent, float]]]:
-        """Return the events of each sound with their scores, in order of onset."""
+        """Return the events of each sound with their scores, in order of onset, clipped to the sound."""
         results: list[list[tuple[SoundEvent, float]]] = [[] for _ in range(prepared.count)]
+        seconds = {owner: row.last for owner, row in zip(prepared.owner, prepared.rows, strict=True)}
         for owner, row, answer in zip(prepared.owner, prepared.rows, answers, strict=True):
-            results[owner] += [(replace(p.event, onset=p.event.onset + row.begin), p.score) for p in answer.own]
+            for event, score, _ in answer.own:
+                first, last = max(0.0, row.begin + event.onset), min(seconds[owner], row.begin + event.offset)
+                results[owner].append((SoundEvent(first, last - first, event.label), score))
         return [sorted(events) for events in results]
 
     def values(self, answers: list[list[tuple[SoundEvent, float]]]) -> list[list[SoundEvent]]:

@@ -28,6 +28,11 @@ def is_equal(first: Any, second: Any) -> bool:
     return first == second
 
 
+def predict_each(run: Any, inputs: Sequence[Any], **settings: Any) -> list[Any]:
+    """Return the answer of each input in a batch of its own, as rows of one batch may be rounded differently."""
+    return [run.predict([item], **settings)[0] for item in inputs]
+
+
 def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
     """Capture the reads of these inputs, check the capture, and return it."""
     with pytest.MonkeyPatch.context() as patch:

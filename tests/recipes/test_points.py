@@ -12,7 +12,7 @@ from regard.errors import UserError
 from regard.recipes.load import load
 from regard.recipes.points.top_view import draw_top_view, place_on_top_view
 from tests.data.test_clouds import ply
-from tests.recipes.capture_checks import check_capture, check_gradients, check_test_input
+from tests.recipes.capture_checks import check_capture, check_gradients, check_test_input, predict_each
 from tests.recipes.toy_clouds import FORMATS, SMALL, write_clouds
 
 LIMITS = (
@@ -64,7 +64,7 @@ def test_order_and_place_of_a_cloud_have_no_effect(clouds):
     with np.load(clouds / with_boxes(clouds)) as file:
         points = np.column_stack((file["points"], file["intensity"]))
     other = np.random.default_rng(2).permutation(points)
-    first, second = trained.predict([points, other])
+    first, second = predict_each(trained, [points, other])
     assert first == second != []
     moved = points + np.array([512.0, -64, 8, 0])
     (third,) = trained.predict([moved])
@@ -78,7 +78,7 @@ def test_the_same_points_in_any_format_have_the_same_boxes(clouds, tmp_path):
     paths = [tmp_path / f"same.{kind}" for kind in FORMATS]
     for path in paths:
         path.write_bytes(FORMATS[path.suffix[1:]](points))
-    answers = load(clouds / "run").predict([*paths, points])
+    answers = predict_each(load(clouds / "run"), [*paths, points])
     assert all(answer == answers[0] for answer in answers)
     assert answers[0]
 

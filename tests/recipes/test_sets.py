@@ -22,7 +22,14 @@ from regard.look.maps import GRADIENT
 from regard.models.writers.sets import SetPredictions
 from regard.recipes.events.recipe import EventPrediction
 from regard.recipes.load import load
-from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input, is_equal
+from tests.recipes.capture_checks import (
+    answer_log_probs,
+    check_capture,
+    check_gradients,
+    check_test_input,
+    is_equal,
+    predict_each,
+)
 
 _BEST = SetPredictions.best
 LIMITS = (
@@ -199,7 +206,7 @@ def test_images_are_rotated_by_exif_wherever_they_are_read(boxes, tmp_path, caps
     trained = load(boxes / "run")
     with Image.open(tmp_path / "1.png") as image:
         assert image.size == (24, 32)
-        upright, rotated, from_image = trained.predict([path, tmp_path / "1.png", image], threshold=0.3)
+        upright, rotated, from_image = predict_each(trained, [path, tmp_path / "1.png", image], threshold=0.3)
     assert upright == rotated == from_image != []
     assert np.array_equal(trained.look([tmp_path / "1.png"])[0].sample.pictures["image"].pixels, pixels)
     (tmp_path / "one.csv").write_text("file,x,y,width,height,label\n1.png,1,1,4,4,red\ngone.png,1,1,4,4,red\n")
@@ -306,7 +313,7 @@ def test_images_are_accepted_as_files_arrays_and_images(boxes):
     with Image.open(path) as image:
         image.load()
         pixels = np.asarray(image)
-        answers = trained.predict([path, image, pixels])
+        answers = predict_each(trained, [path, image, pixels])
         titles = [
             sample_maps.sample.title.partition(" -> ")[0]
             for sample_maps in check_capture(trained, [path, image, pixels])

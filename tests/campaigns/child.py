@@ -1,9 +1,10 @@
-"""Command lines run in a child that is forked from this process, which has loaded torch and computed nothing.
+"""Command lines run in a child that is forked from this process, which has loaded the package and computed nothing.
 
-A case costs a fork instead of a start of Python and torch, and a crash, a hang or high memory use affects one child.
+A case costs a fork instead of a start of Python and its imports, and a crash, a hang or high memory use affects one child.
 """
 
 import os
+import pkgutil
 import resource
 import signal
 import sys
@@ -12,8 +13,11 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
+import regard
 from tests.campaigns.campaign import Outcome
 
 __all__ = ["ChildResult", "command", "judge", "run_forked"]
@@ -44,13 +48,26 @@ def command(
 ) -> ChildResult:
     """Run `regard WORDS` as a user would."""
 
-    def work() -> int:
-        from regard.cli.main import main  # noqa: PLC0415  # the parent may not need it
+    _import_package()
 
+    def work() -> int:
         os.environ.update(env or {})
-        return main(list(words))
+        return import_module("regard.cli.main").main(list(words))
 
     return run_forked(work, seconds=seconds, stdin=stdin)
+
+
+@cache
+def _import_package() -> None:
+    """Import all modules but compiled loops, and the packages that are imported where they are used.
+
+    Otherwise each child would import them, which takes ten times as long as the rest of a case.
+    """
+    for module in pkgutil.walk_packages(regard.__path__, "regard."):
+        if not module.name.startswith(("regard.__main__", "regard.native")):
+            import_module(module.name)
+    for name in ("scipy.optimize", "scipy.signal", "tensorboard.summary.writer.record_writer"):
+        import_module(name)
 
 
 def run_forked(work: Callable[[], int], *, seconds: float = 20.0, stdin: bytes = b"") -> ChildResult:

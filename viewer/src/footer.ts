@@ -32,7 +32,8 @@ export function footer(pane: Panel, table: Table, most = darkest(pane.shown, tab
   else {
     const hasScale = pane.views.find(({ name }) => name === view)?.hasScale;
     const colors = hasScale ? null : legend(shown, table, { view, most });
-    const legends = make("div", { class: "legends" }, colors, scalePicker(pane));
+    // The colors of the walk are those of each matrix.
+    const legends = make("div", { class: "legends" }, colors, view === "walk" ? null : scalePicker(pane));
     parts.push(make("div", { class: "line" }, legends, factsLine(shown)));
   }
   parts.push(make("p", { class: "pale" }, MEASURES[read.measure].about));

@@ -334,7 +334,10 @@ def test_masked_cells_are_hatched_and_others_are_not(train_and_capture, open_pag
     assert np.signbit(weights.numpy()[0, 1:]).all()
     assert not np.signbit(weights.numpy()[np.tril_indices(len(weights))]).any()
     page = open_page(path, fragment(attention_map, "alignment"))
-    assert page.locator(".legend", has_text="masked").count() == 1
+    assert page.locator(".legend .omitted").all_inner_texts() == [
+        "empty cell: weight below 0.0005",
+        "masked: exactly 0",
+    ]
     dark = """([query, key]) => {
       const {x, y} = window.regard.place(query, key), canvas = document.querySelector(".stage canvas");
       const box = canvas.getBoundingClientRect(), ratio = canvas.width / box.width;
@@ -347,6 +350,7 @@ def test_masked_cells_are_hatched_and_others_are_not(train_and_capture, open_pag
     assert page.evaluate(dark, [0, len(weights) - 1]) > 2  # lines on the ground
     other = open_page(path, fragment(first(capture, "encoder self"), "alignment"))
     assert other.locator(".legend", has_text="masked").count() == 0
+    assert other.locator(".legend", has_text="empty cell").count() == 1
 
 
 def test_presenting_enlarges_cells_and_keeps_the_pointer_on_them(train_and_capture, open_page):

@@ -2,7 +2,7 @@
 
 import { isSigned } from "../color.js";
 import { font, make, prepareCanvas } from "../dom.js";
-import { plural, readable, formatShort } from "../format.js";
+import { plural, readable, formatScore, formatShort } from "../format.js";
 import type { Box, Picture } from "../page.js";
 import type { OpenView, Pane, Shown, View } from "../view.js";
 import { boxAt, pictureAxes, gridOf, entriesWithoutPlace } from "./picture-axes.js";
@@ -103,7 +103,7 @@ class ImageView implements OpenView, Painter {
       const mark = make("span", { class: "mark" });
       mark.style.backgroundColor = color(label);
       const attributes = { type: "button", class: "chip wide", "data-entry": query, "aria-pressed": "false" };
-      const scoreElement = make("span", { class: "bar-number" }, score.toFixed(2));
+      const scoreElement = make("span", { class: "bar-number" }, formatScore(score));
       detections.append(make("button", attributes, mark, make("span", {}, readable(label, 24, " ")), scoreElement));
     }
     const rest = entryList && make("details", {}, make("summary", {}, `all ${axis.labels.length} queries`), entryList);

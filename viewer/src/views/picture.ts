@@ -2,7 +2,7 @@
 
 import { category, isDark } from "../color.js";
 import { font, cssVariable } from "../dom.js";
-import { readable } from "../format.js";
+import { formatScore, readable } from "../format.js";
 import type { Box } from "../page.js";
 import { overlap } from "./label-placement.js";
 import { gridOf } from "./picture-axes.js";
@@ -171,7 +171,7 @@ export function drawBoxes(
 
 /** Draw the label of a box at a corner where it overlaps no other, and return its place; null if there is none. */
 function drawTag(drawing: CanvasRenderingContext2D, box: Box, area: Area, color: string, placed: readonly Area[]): Area | null {
-  const text = `${readable(box.label, 24, " ")} ${box.score.toFixed(2)}`;
+  const text = `${readable(box.label, 24, " ")} ${formatScore(box.score)}`;
   drawing.font = font(12, 600);
   const [width, height] = [drawing.measureText(text).width + 10, 18];
   const frame = toArea(area, box.place);

@@ -1,7 +1,7 @@
 /** Attention over time: a curve above the spectrogram, and the detected events. */
 
 import { prepareCanvas, font, make, cssVariable } from "../dom.js";
-import { plural, readable, formatShort } from "../format.js";
+import { plural, readable, formatScore, formatShort } from "../format.js";
 import type { Picture, SoundEvent } from "../page.js";
 import type { OpenView, Pane, Shown, View } from "../view.js";
 import { pictureAxes, spanAt, entriesWithoutPlace } from "./picture-axes.js";
@@ -313,5 +313,5 @@ interface Curve {
 }
 
 function eventName({ label, score }: SoundEvent): string {
-  return `${readable(label, 24, " ")} ${score.toFixed(2)}`;
+  return `${readable(label, 24, " ")} ${formatScore(score)}`;
 }

@@ -8,9 +8,9 @@ import { pictureAxes, spanAt, entriesWithoutPlace } from "./picture-axes.js";
 import { assignLanes, type Lane } from "./lanes.js";
 import { PictureFrame, type Painter } from "./frame.js";
 import { lineColor, entryLabel, type Selection } from "./selection.js";
-import { chips, largestBars } from "./lists.js";
+import { belowThreshold, chips, largestBars } from "./lists.js";
 import { addRovingFocus } from "./controls.js";
-import { labelColors, drawPicture, textColor, loadImage, type Area } from "./picture.js";
+import { labelColor, drawPicture, textColor, loadImage, type Area } from "./picture.js";
 import { ticks } from "./label-placement.js";
 
 type Sound = Extract<Picture, { kind: "sound" }>;
@@ -64,9 +64,16 @@ class SoundView implements OpenView, Painter {
       const eventLabel = labelOf.get(i) ?? "";
       return label.includes(eventLabel) ? label : `${label}: ${eventLabel}`;
     });
-    const group = chips({ ...axis, labels }, entries, `select a ${axis.kind}`);
-    addRovingFocus(group);
-    sidebar.prepend(make("h3", {}, plural(axis.kind)), group);
+    const list = (listed: number[]) => chips({ ...axis, labels }, listed, `select a ${axis.kind}`);
+    const heading = (name: string) => make("h3", {}, name);
+    const { detected, below } = selection.byThreshold ?? { detected: entries, below: [] };
+    const name = selection.byThreshold ? `detected ${plural(axis.kind)}` : plural(axis.kind);
+    const parts = detected.length ? [heading(name), list(detected)] : [];
+    // Where nothing was detected, all predictions are in sight.
+    if (below.length && !detected.length) parts.push(heading(belowThreshold(below.length)), list(below));
+    else if (below.length) parts.push(make("details", {}, make("summary", {}, belowThreshold(below.length)), list(below)));
+    sidebar.prepend(...parts);
+    for (const group of sidebar.querySelectorAll<HTMLElement>(".chips")) addRovingFocus(group);
   }
 
   private x(seconds: number): number {
@@ -80,7 +87,7 @@ class SoundView implements OpenView, Painter {
     const curve = { left, width, top: TOP, height: CURVE };
     const events = { left, width, top: TOP + CURVE + 10, height: count * LANE };
     const top = events.top + events.height + (count ? 8 : 0);
-    const room = this.host.clientHeight - top - AXIS - 90;
+    const room = this.host.clientHeight - top - AXIS - 118;
     return { curve, events, sound: { left, width, top, height: Math.min(300, Math.max(130, room)) } };
   }
 
@@ -179,7 +186,7 @@ class SoundView implements OpenView, Painter {
 
   private drawEvents(drawing: CanvasRenderingContext2D, selection: Selection, { events: area, sound: below }: Rows): void {
     const { events } = this.sound;
-    const color = labelColors(events);
+    const color = (label: string) => labelColor(selection.pane.page, label);
     const selected = selection.hasDetections ? selection.entry : null;
     const hasSelected = events.some(({ query }) => query === selected);
     drawing.font = font(12, 600);

@@ -157,6 +157,17 @@ def test_two_captures_are_compared(train_and_capture, open_page, tmp_path):
     check(tip_of(page), weights)
 
 
+def test_a_comparison_begins_with_the_same_read_and_head(train_and_capture, open_page, tmp_path):
+    capture = train_and_capture("transformer")[0]
+    path = capture.save(tmp_path / "both.html", compare=capture)
+    page = open_page(path, fragment(first(capture, "encoder self"), "links", 1))
+    page.keyboard.press("c")
+    page.evaluate("window.regard.ready")
+    left, right = (page.evaluate("i => window.regard.shown(i)", i) for i in (0, 1))
+    assert (left["capture"], right["capture"]) == (0, 1)
+    assert [right[name] for name in ("read", "head", "view")] == [left[name] for name in ("read", "head", "view")]
+
+
 def write_weights(path: Path, weights: torch.Tensor, *, kind: str = "token") -> Path:
     """Write the page of one read, (head, query, key)."""
     heads, queries, keys = weights.shape

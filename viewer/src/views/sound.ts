@@ -88,7 +88,7 @@ class SoundView implements OpenView, Painter {
     const events = { left, width, top: TOP + CURVE + 10, height: count * LANE };
     const top = events.top + events.height + (count ? 8 : 0);
     const room = this.host.clientHeight - top - AXIS - 118;
-    return { curve, events, sound: { left, width, top, height: Math.min(300, Math.max(130, room)) } };
+    return { curve, events, sound: { left, width, top, height: Math.min(300, Math.max(90, room)) } };
   }
 
   draw(selection: Selection): void {

@@ -18,7 +18,7 @@ type Sound = Extract<Picture, { kind: "sound" }>;
 const [LEFT, RIGHT, TOP] = [58, 12, 20];
 /** Marks of the frequency axis, in hertz. */
 const FREQUENCIES = [0, 125, 250, 500, 1000, 2000, 4000, 8000, 16000];
-const [CURVE, LANE, AXIS] = [96, 24, 34];
+const [CURVE, LANE, AXIS] = [76, 24, 34];
 
 export const sound: View = {
   name: "sound",

@@ -92,7 +92,10 @@ PAGES = {
     "reviews": GalleryPage(
         inputs=(6, 7, 9, 11, 21, 3),
         view=View(name="links", kind="pooling", head=2, query=0, scale="largest"),
-        about="Attention pooling: the weights of the words of a review in its classification.",
+        about=(
+            "Attention pooling: the weights of the words of a review in its classification. The model was trained on "
+            '4,000 generated reviews of some 60 words, such as "the plot was never dull"; it knows no other words.'
+        ),
     ),
     "tags": GalleryPage(
         inputs=(23, 8, 14, 1, 7),

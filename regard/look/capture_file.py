@@ -172,7 +172,8 @@ def _picture_to_json(picture: Picture) -> tuple[dict[str, Any], np.ndarray | Non
     match picture:
         case Image():
             boxes = [asdict(box) for box in picture.boxes]
-            return {"kind": "image", "boxes": boxes}, np.ascontiguousarray(picture.pixels, np.uint8)
+            facts = {"kind": "image", "labels": picture.labels, "boxes": boxes}
+            return facts, np.ascontiguousarray(picture.pixels, np.uint8)
         case Sound():
             events = [asdict(event) for event in picture.events]
             bands = np.ascontiguousarray(picture.bands, np.float32)
@@ -181,6 +182,7 @@ def _picture_to_json(picture: Picture) -> tuple[dict[str, Any], np.ndarray | Non
                 "seconds": picture.seconds,
                 "begin": picture.begin,
                 "hertz": picture.hertz,
+                "labels": picture.labels,
                 "events": events,
             }, bands
         case Plane():
@@ -250,6 +252,7 @@ class _StoredPicture:
 
     kind: str
     tensor: str = ""
+    labels: tuple[str, ...] = ()
     boxes: tuple[DetectedBox, ...] = ()
     events: tuple[DetectedEvent, ...] = ()
     tracks: tuple[Track, ...] = ()
@@ -390,12 +393,19 @@ def _picture(path: Path, picture: _StoredPicture, tensors: Mapping[str, _StoredT
     with safe_open(path, framework="numpy") as file:
         array = file.get_tensor(picture.tensor)
     if is_image:
-        return Image(pixels=array, boxes=picture.boxes)
+        return Image(pixels=array, boxes=picture.boxes, labels=picture.labels)
     if picture.seconds <= 0 or not np.isfinite(array).all():
         raise ValueError(
             f"{picture.tensor} is not a valid sound: it has {picture.seconds} seconds, or values that are not finite"
         )
-    return Sound(bands=array, seconds=picture.seconds, begin=picture.begin, events=picture.events, hertz=picture.hertz)
+    return Sound(
+        bands=array,
+        seconds=picture.seconds,
+        begin=picture.begin,
+        events=picture.events,
+        labels=picture.labels,
+        hertz=picture.hertz,
+    )
 
 
 def _tensor(name: str, tensors: Mapping[str, _StoredTensor], dtypes: Sequence[str]) -> _StoredTensor:

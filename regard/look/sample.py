@@ -22,6 +22,13 @@ from numpy.typing import NDArray
 Place = tuple[float, ...] | None
 
 
+def format_score(score: float) -> str:
+    """Return a score within [0, 1] with two decimals; one that is neither 0 nor 1 is not rounded to them."""
+    if 0 < score < 0.005:
+        return "<.01"
+    return ">.99" if 0.995 <= score < 1 else f"{score:.2f}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Axis:
     """Labels of the queries or the keys of a read.
@@ -114,6 +121,8 @@ class Image:
 
     pixels: NDArray[np.uint8]
     boxes: tuple[DetectedBox, ...] = ()
+    labels: tuple[str, ...] = ()
+    """All labels of the model; a label has the same color in all pictures."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -123,6 +132,8 @@ class Sound:
     bands: NDArray[np.floating[Any]]
     seconds: float
     events: tuple[DetectedEvent, ...] = ()
+    labels: tuple[str, ...] = ()
+    """All labels of the model, as of `Image`."""
     begin: float = 0.0
     """Start of this chunk in a longer sound, in seconds; the chunks of a sound are consecutive samples."""
     hertz: float = 0.0

@@ -1,6 +1,6 @@
 """Command lines run in a child that is forked from this process, which has loaded the package and computed nothing.
 
-A case costs a fork instead of a start of Python and its imports, and a crash, a hang or high memory use affects one child.
+A case costs a fork instead of a start of Python and its imports. A crash, a hang or high memory use affects one child.
 """
 
 import os

@@ -79,9 +79,13 @@ def test_pictures_are_restored(tmp_path):
         "image": Image(
             pixels=np.arange(24, dtype=np.uint8).reshape(2, 4, 3),
             boxes=(DetectedBox(label="a", score=0.5, place=(0.0, 0.25, 0.5, 0.5), query=2),),
+            labels=("a", "c"),
         ),
         "sound": Sound(
-            bands=np.eye(3, 5), seconds=1.5, events=(DetectedEvent(label="b", score=1, onset=0, duration=1, query=0),)
+            bands=np.eye(3, 5),
+            seconds=1.5,
+            events=(DetectedEvent(label="b", score=1, onset=0, duration=1, query=0),),
+            labels=("b", "d"),
         ),
         "plane": Plane(tracks=(Track(label="p", history=((0.0, 1.5),), future=()),)),
     }
@@ -103,6 +107,7 @@ def test_pictures_are_restored(tmp_path):
     assert sample.pictures["image"].boxes == pictures["image"].boxes
     assert np.array_equal(sample.pictures["sound"].bands, pictures["sound"].bands)
     assert sample.pictures["sound"].events == pictures["sound"].events
+    assert [sample.pictures[name].labels for name in ("image", "sound")] == [("a", "c"), ("b", "d")]
     assert sample.pictures["plane"] == pictures["plane"]
 
 

@@ -10,6 +10,7 @@ from matplotlib.colors import to_rgb
 from regard.errors import UserError
 from regard.look.figures import results
 from regard.look.figures.results import plot_boxes, plot_events, plot_images, plot_tracks
+from regard.look.sample import format_score
 
 IMAGE = np.zeros((30, 40, 3), np.uint8)
 TRACKS = np.array([[[0.0, 0], [1, 0]], [[5, 5], [5, 4]], [[9, 9], [9, 9]]])
@@ -85,6 +86,29 @@ def test_labels_of_events_are_legible_on_their_color():
     for text in texts:
         light, dark = sorted((luminance(text.get_color()), luminance(text.get_bbox_patch().get_facecolor()[:3])))[::-1]
         assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+def test_the_color_of_a_label_is_that_of_the_model(tmp_path, monkeypatch):
+    """It does not depend on which labels are found."""
+    models, figures = ("zebra", "cat", "dog"), []
+    monkeypatch.setattr(results, "write_picture", lambda figure, path, **_: figures.append(figure) or path)
+    path, bands = tmp_path / "x.png", np.zeros((8, 50), np.float32)
+    for found in (("dog",), ("cat", "dog", "zebra")):
+        boxes = [(label, 0.5, (2 + 12 * i, 20, 8, 8)) for i, label in enumerate(found)]
+        events = [(label, 0.5, i, 0.4) for i, label in enumerate(found)]
+        plot_boxes(IMAGE, boxes, path, title="t", labels=models)
+        plot_events(bands, events, path, seconds=3, title="t", labels=models)
+        colors = {f"{label} 0.50": to_rgb(results._COLORS[models.index(label)]) for label in found}
+        for figure in figures[-2:]:
+            tags = figure.axes[0].texts
+            assert {tag.get_text(): tag.get_bbox_patch().get_facecolor()[:3] for tag in tags} == colors
+
+
+@pytest.mark.parametrize(
+    ("score", "text"), [(0.99999, ">.99"), (0.994, "0.99"), (1.0, "1.00"), (0.004, "<.01"), (0.0, "0.00")]
+)
+def test_a_score_is_not_rounded_to_0_or_1(score, text):
+    assert format_score(score) == text
 
 
 def test_a_sound_has_the_frequencies_of_the_page_and_says_if_nothing_is_found(tmp_path):

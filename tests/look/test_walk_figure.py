@@ -15,9 +15,8 @@ from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.figures import links as links_module
 from regard.look.figures import matrix as matrix_module
-from regard.look.figures.matrix import number_text
 from regard.look.measures import contribution_maps
-from regard.look.sample import Axis, Sample
+from regard.look.sample import Axis, Sample, format_score
 from tests.look.pictures import check_picture
 from tests.look.toys import CORES, SOURCES, capture_sources, model_of
 
@@ -100,6 +99,8 @@ def test_walk_draws_every_step_of_a_head(head, model, capture, figures, tmp_path
     assert list(drawn) == titles
     for title, name in zip(titles, "XQKVSAZ", strict=True):
         assert drawn[title] == pytest.approx(expected[name].numpy(), abs=1e-6), name
+    tops = [round(axes.get_position().y1, 6) for axes in figures[0].axes[1:]]
+    assert tops == [tops[0]] * 4 + [tops[4]] * 3  # two rows: little of the figure is empty
 
 
 def test_walk_of_a_decoder_shows_what_is_masked(capture, figures, tmp_path):
@@ -128,7 +129,7 @@ def test_walk_of_one_query_adds_the_weighted_values(model, capture, figures, tmp
         assert drawn[title] == pytest.approx(numbers.numpy(), abs=1e-6), title
     texts = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
     for number in weights[:, 0].tolist():  # the numbers themselves are in the cells
-        assert number_text(number) in texts
+        assert format_score(number) in texts
 
 
 def test_multihead_draws_the_five_steps(model, capture, figures, tmp_path):

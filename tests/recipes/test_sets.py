@@ -235,6 +235,7 @@ def test_boxes_name_the_queries_that_predicted_them(boxes):
         pixels = np.array(image)
     (sample_maps,) = check_capture(trained, [path])
     picture, queries = sample_maps.sample.pictures["image"], sample_maps.sample.axes["queries"]
+    assert picture.labels == trained.recipe.labels.names
     assert np.array_equal(picture.pixels, pixels)  # they have the input size of the model
     (predictions,) = trained.predict([path])
     assert [(box.label, box.score) for box in picture.boxes] == [(box.label, box.score) for box in predictions]
@@ -436,6 +437,7 @@ def test_events_name_the_queries_that_predicted_them(events):
     (sample_maps,) = check_capture(trained, [path])
     sound, queries = sample_maps.sample.pictures["sound"], sample_maps.sample.axes["queries"]
     assert sound.seconds == 1
+    assert sound.labels == trained.recipe.labels.names
     assert sound.bands.shape == (12, 100)
     with torch.no_grad():
         outputs = trained.model(torch.from_numpy(samples).float()[None] / 32768)

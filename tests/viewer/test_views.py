@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 
 from regard.look.capture import Capture
 from regard.look.maps import AttentionMap, SampleMaps
-from regard.look.sample import Axis, DetectedBox, Sample
+from regard.look.sample import Axis, DetectedBox, DetectedEvent, Sample, Sound
 from regard.look.sample import Image as Picture
 from tests.viewer.conftest import tip_of
 
@@ -155,6 +155,17 @@ def test_two_captures_are_compared(train_and_capture, open_page, tmp_path):
     position = page.evaluate("window.regard.place(0, 1, 1)")
     page.mouse.move(position["x"], position["y"])
     check(tip_of(page), weights)
+
+
+def test_a_comparison_begins_with_the_same_read_and_head(train_and_capture, open_page, tmp_path):
+    capture = train_and_capture("transformer")[0]
+    path = capture.save(tmp_path / "both.html", compare=capture)
+    page = open_page(path, fragment(first(capture, "encoder self"), "links", 1))
+    page.keyboard.press("c")
+    page.evaluate("window.regard.ready")
+    left, right = (page.evaluate("i => window.regard.shown(i)", i) for i in (0, 1))
+    assert (left["capture"], right["capture"]) == (0, 1)
+    assert [right[name] for name in ("read", "head", "view")] == [left[name] for name in ("read", "head", "view")]
 
 
 def write_weights(path: Path, weights: torch.Tensor, *, kind: str = "token") -> Path:
@@ -334,7 +345,10 @@ def test_masked_cells_are_hatched_and_others_are_not(train_and_capture, open_pag
     assert np.signbit(weights.numpy()[0, 1:]).all()
     assert not np.signbit(weights.numpy()[np.tril_indices(len(weights))]).any()
     page = open_page(path, fragment(attention_map, "alignment"))
-    assert page.locator(".legend", has_text="masked").count() == 1
+    assert page.locator(".legend .omitted").all_inner_texts() == [
+        "empty cell: weight below 0.0005",
+        "masked: exactly 0",
+    ]
     dark = """([query, key]) => {
       const {x, y} = window.regard.place(query, key), canvas = document.querySelector(".stage canvas");
       const box = canvas.getBoundingClientRect(), ratio = canvas.width / box.width;
@@ -347,6 +361,7 @@ def test_masked_cells_are_hatched_and_others_are_not(train_and_capture, open_pag
     assert page.evaluate(dark, [0, len(weights) - 1]) > 2  # lines on the ground
     other = open_page(path, fragment(first(capture, "encoder self"), "alignment"))
     assert other.locator(".legend", has_text="masked").count() == 0
+    assert other.locator(".legend", has_text="empty cell").count() == 1
 
 
 def test_presenting_enlarges_cells_and_keeps_the_pointer_on_them(train_and_capture, open_page):
@@ -621,27 +636,37 @@ def test_marks_of_the_page_are_on_saved_pictures(train_and_capture, open_page):
     assert opacity in {text.get("opacity") for text in root.iter(f"{SVG}text")}
 
 
+def capture_boxes(samples: list[list[DetectedBox]], count: int, labels: tuple[str, ...] = ()) -> Capture:
+    """Return a capture of images with these boxes, those of the first of `count` queries."""
+    place = (0.0, 0.0, 1.0, 1.0)
+    axes = {
+        "queries": Axis(
+            labels=tuple(map(str, range(count))), kind="box", picture="image", places=tuple(place for _ in range(count))
+        ),
+        "source": Axis(labels=("1",), kind="patch", picture="image", places=(place,)),
+    }
+    maps = []
+    for number, boxes in enumerate(samples):
+        picture = Picture(pixels=np.zeros((60, 80, 3), np.uint8), boxes=tuple(boxes), labels=labels)
+        attention_map = AttentionMap(
+            key=str(number),
+            name="read",
+            kind="cross",
+            layer=1,
+            queries="queries",
+            keys="source",
+            heads=("",),
+            load=lambda _: torch.ones(count, 1),
+        )
+        sample = Sample(title=f"image {number}", axes=axes, pictures={"image": picture})
+        maps.append(SampleMaps(sample=sample, maps=(attention_map,)))
+    return Capture(lambda: maps, title="run", model="model")
+
+
 def test_labels_of_many_boxes_do_not_overlap(open_page, tmp_path):
     places = [(0.02 * (i % 5) + 0.2, 0.015 * (i // 5) + 0.3, 0.2, 0.2) for i in range(25)]
-    boxes = tuple(DetectedBox(label="cell", score=1 - 0.01 * i, place=place, query=i) for i, place in enumerate(places))
-    axes = {
-        "queries": Axis(labels=tuple(map(str, range(25))), kind="box"),
-        "source": Axis(labels=("1",), kind="patch", picture="image", places=((0.0, 0.0, 1.0, 1.0),)),
-    }
-    picture = Picture(pixels=np.zeros((60, 80, 3), np.uint8), boxes=boxes)
-    sample = Sample(title="cells", axes=axes, pictures={"image": picture})
-    weights = torch.ones(25, 1)
-    attention_map = AttentionMap(
-        key="0",
-        name="read",
-        kind="cross",
-        layer=1,
-        queries="queries",
-        keys="source",
-        heads=("",),
-        load=lambda _: weights,
-    )
-    capture = Capture(lambda: [SampleMaps(sample=sample, maps=(attention_map,))], title="run", model="model")
+    boxes = [DetectedBox(label="cell", score=1 - 0.01 * i, place=place, query=i) for i, place in enumerate(places)]
+    capture = capture_boxes([boxes], 25)
     page = open_page(capture.save(tmp_path / "page.html"))
     root, texts = save_svg(page)
     tags = [
@@ -654,3 +679,75 @@ def test_labels_of_many_boxes_do_not_overlap(open_page, tmp_path):
     for i, (x, y, width, height) in enumerate(tags):
         for left, top, wide, high in tags[:i]:
             assert min(x + width, left + wide) <= max(x, left) or min(y + height, top + high) <= max(y, top)
+
+
+def test_a_label_has_one_color_and_detections_are_apart_from_the_others(open_page, tmp_path):
+    place = (0.2, 0.2, 0.3, 0.3)
+    dog = DetectedBox(label="dog", score=0.6, place=place, query=3)
+    cat = DetectedBox(label="cat", score=0.9, place=place, query=1)
+    labels = ("cat", "cow", "dog")
+    capture = capture_boxes([[dog], [dog, cat]], 5, labels)
+    other = capture_boxes([[dog]], 5, ("cow", "dog"))
+    path = capture.save(tmp_path / "page.html", compare=other)
+    colors = set()
+    for fragment in ("#capture=0&sample=0", "#capture=0&sample=1", "#capture=1&sample=0"):
+        page = open_page(path, f"{fragment}&view=image")
+        mark = page.locator(".found button", has_text="dog").locator(".mark")
+        colors.add(mark.evaluate("mark => mark.style.backgroundColor"))
+    assert colors == {"rgb(0, 158, 115)"}  # the third color: dog is the third label
+    page = open_page(path, "#capture=0&sample=1&view=image")
+    entries = "buttons => buttons.map((button) => Number(button.dataset.entry))"
+    assert page.locator(".found [data-entry]").evaluate_all(entries) == [1, 3]
+    assert page.locator(".side summary").inner_text() == "3 below the threshold"
+    assert page.locator(".side details [data-entry]").evaluate_all(entries) == [0, 2, 4]
+
+
+@pytest.mark.parametrize("found", [2, 0])
+def test_events_below_the_threshold_are_apart(found, open_page, tmp_path):
+    events = tuple(DetectedEvent(label="dog", score=0.5 + 0.1 * i, onset=i, duration=1, query=i) for i in range(found))
+    axes = {
+        "queries": Axis(
+            labels=("a", "b", "c"), kind="event", picture="sound", places=((0.0, 1.0), (1.0, 2.0), (2.0, 3.0))
+        ),
+        "source": Axis(labels=("1",), kind="time", picture="sound", places=((0.0, 3.0),)),
+    }
+    picture = Sound(bands=np.eye(4, 30), seconds=3, events=events)
+    attention_map = AttentionMap(
+        key="0",
+        name="read",
+        kind="cross",
+        layer=1,
+        queries="queries",
+        keys="source",
+        heads=("",),
+        load=lambda _: torch.ones(3, 1),
+    )
+    sample = Sample(title="sound", axes=axes, pictures={"sound": picture})
+    capture = Capture(lambda: [SampleMaps(sample=sample, maps=(attention_map,))], title="run", model="model")
+    page = open_page(capture.save(tmp_path / "page.html"), "#view=sound")
+    entries = "buttons => buttons.map((button) => Number(button.dataset.entry))"
+    chips = [each.locator("[data-entry]").evaluate_all(entries) for each in page.locator(".chips").all()]
+    if found:
+        assert page.locator(".side h3").first.inner_text() == "detected events"
+        assert page.locator(".side summary").inner_text() == "1 below the threshold"
+        assert chips == [[1, 0], [2]]
+    else:
+        assert page.locator(".side h3").inner_text() == "3 below the threshold"
+        assert chips == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(("width", "height"), [(1366, 768), (1920, 1080)])
+def test_presenting_enlarges_the_steps_to_the_window(width, height, train_and_capture, open_page):
+    page = open_page(train_and_capture("transformer")[1], "#view=steps", width=width, height=height)
+    size = "() => document.querySelector('.output-token').getBoundingClientRect().height"
+    before = page.evaluate(size)
+    page.keyboard.press("f")
+    page.wait_for_function("document.documentElement.classList.contains('presenting')")
+    page.evaluate("window.regard.ready")
+    zoom = float(page.evaluate("document.documentElement.style.zoom"))
+    assert page.evaluate(size) > 1.2 * zoom * before
+    host = "(host => host.scrollHeight - host.clientHeight)(document.querySelector('.host'))"
+    for _ in range(3):
+        assert page.evaluate(host) <= 0
+        page.keyboard.press("ArrowRight")
+        page.evaluate("window.regard.ready")

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from regard.attention.masks import Padded
+from regard.layers.multihead import MultiHead
 from regard.look.page import page as page_module
+from regard.look.record import record
 from tests.look.toys import CORES, SOURCES, capture_sources, model_of
 
 READ = "core.encoder.0.attention.read"
@@ -141,34 +143,64 @@ def test_rows_of_self_attention_of_a_decoder_are_named_by_its_input(page_path, o
     assert page.locator("#tip").inner_text().startswith(f"{columns[1]} \u2192 {columns[0]}")
 
 
-@pytest.mark.parametrize("height", [1080, 2160])
-def test_presenting_enlarges_the_steps_or_scrolls_them(height, model, page_path, open_page):
-    """Labels are never smaller than without presenting; the formula is in sight."""
-    width = 16 * height // 9
-    page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}", width=width, height=height)
-    labels = page.locator(".walk-rows span, .walk h3, .walk figcaption")
-    heights = "labels => labels.map((label) => label.getBoundingClientRect().height)"
-    before = labels.evaluate_all(heights)
+@pytest.mark.parametrize(("width", "height"), [(1366, 768), (1920, 1080)])
+def test_presenting_shows_step_by_step_as_large_as_the_window(width, height, tmp_path, open_page):
+    """Nothing is scrolled, and the matrices of a step use the window; the formula is in sight."""
+    layer = MultiHead(32, num_heads=2).eval()
+    with record(layer, vectors=True) as capture:
+        layer(torch.randn(1, 11, 32), layer.memory(torch.randn(1, 16, 32)))
+    attention_map = capture[0].maps[0]
+    page = open_page(capture.save(tmp_path / "page.html"), "#view=walk&head=1", width=width, height=height)
     page.keyboard.press("f")
     page.wait_for_function("document.documentElement.classList.contains('presenting')")
     page.evaluate("window.regard.ready")
-    zoom = float(page.evaluate("document.documentElement.style.zoom"))
-    after = labels.evaluate_all(heights)
-    assert min(np.array(after) / np.array(before)) >= 0.95 * zoom > 1
-    window = page.locator(".walk").bounding_box()
-    for canvas in page.locator(".walk canvas").all():
-        assert canvas.bounding_box()["x"] + canvas.bounding_box()["width"] <= width
-    # Arrow keys lead to the last step and back.
-    for key, part in (("ArrowDown", "out"), ("ArrowUp", "X")):
-        for _ in range(8):
-            page.keyboard.press(key)
-        box = page.locator(f"canvas[data-part={part}]").bounding_box()
-        assert window["y"] <= box["y"] < window["y"] + window["height"]
+    shown = []
+    while True:
+        parts = [canvas.get_attribute("data-part") for canvas in page.locator(".walk canvas").all()]
+        assert page.evaluate("""[".walk", ".walk-steps", ".host"].every((name) => {
+          const {scrollWidth, scrollHeight, clientWidth, clientHeight} = document.querySelector(name);
+          return scrollWidth <= clientWidth && scrollHeight <= clientHeight;
+        })"""), parts
+        window, used = (page.locator(each).bounding_box() for each in (".walk-steps", ".walk-steps > *"))
+        assert used["width"] > 0.85 * window["width"] or used["height"] > 0.85 * window["height"]
+        if parts:
+            assert used["width"] > 0.85 * window["width"]
+            assert used["height"] > 0.85 * window["height"]
+        shown.append(parts)
+        if page.get_by_role("button", name="next").is_disabled():
+            break
+        page.keyboard.press("PageDown")
+        page.evaluate("window.regard.ready")
+    # Q, K and V side by side would have no room for their numbers; the last step is the table.
+    assert shown == [["X'", "X"], ["Q"], ["K"], ["V"], ["S"], ["A"], ["Z"], ["out"], []]
+    assert page.locator(".walk-table tbody tr").count() == 16 + 1
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    page.evaluate("window.regard.ready")
+    page.get_by_role("button", name="previous").click()
+    page.evaluate("window.regard.ready")
+    assert page.locator(".walk canvas").get_attribute("data-part") == "S"
+    page.get_by_role("button", name="next").click()
+    page.evaluate("window.regard.ready")
     # The pointer is on the cell that it is drawn over.
-    page.locator("canvas[data-part=A]").scroll_into_view_if_needed()
     place = page.evaluate("window.regard.place(2, 1)")
     page.mouse.move(place["x"], place["y"])
     formula = page.locator(".walk-formula")
-    assert float(formula.get_attribute("data-number")) == pytest.approx(float(formulas(model)["A"][2, 1]), rel=1e-5)
-    box = formula.bounding_box()
+    expected = float(attention_map.weights[1, 2, 1])
+    assert float(formula.get_attribute("data-number")) == pytest.approx(expected, rel=1e-5)
+    box, window = formula.bounding_box(), page.locator(".walk").bounding_box()
     assert box["y"] + box["height"] <= window["y"] + window["height"] + 1
+
+
+def test_small_matrices_of_a_step_are_side_by_side_when_presenting(page_path, open_page):
+    page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}", width=1366, height=768)
+    before = page.locator("canvas[data-part=Q]").bounding_box()
+    page.keyboard.press("f")
+    page.wait_for_function("document.documentElement.classList.contains('presenting')")
+    page.keyboard.press("ArrowRight")
+    page.evaluate("window.regard.ready")
+    boxes = [canvas.bounding_box() for canvas in page.locator(".walk canvas").all()]
+    assert len(boxes) == 3
+    assert len({round(box["y"]) for box in boxes}) == 1
+    assert boxes[0]["width"] > 1.5 * before["width"]
+    assert boxes[0]["height"] > 1.5 * before["height"]

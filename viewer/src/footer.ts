@@ -2,7 +2,7 @@
 
 import { css, darkest, isSigned, scaleTo, omittedColor } from "./color.js";
 import { prepareCanvas, make } from "./dom.js";
-import { headName, formatShort } from "./format.js";
+import { EMPTY, headName, formatShort } from "./format.js";
 import type { Panel } from "./pane.js";
 import { scalePicker } from "./pickers.js";
 import { MEASURES, ONE_PART } from "./texts.js";
@@ -32,7 +32,8 @@ export function footer(pane: Panel, table: Table, most = darkest(pane.shown, tab
   else {
     const hasScale = pane.views.find(({ name }) => name === view)?.hasScale;
     const colors = hasScale ? null : legend(shown, table, { view, most });
-    const legends = make("div", { class: "legends" }, colors, scalePicker(pane));
+    // The colors of the walk are those of each matrix.
+    const legends = make("div", { class: "legends" }, colors, view === "walk" ? null : scalePicker(pane));
     parts.push(make("div", { class: "line" }, legends, factsLine(shown)));
   }
   parts.push(make("p", { class: "pale" }, MEASURES[read.measure].about));
@@ -69,10 +70,14 @@ function legend(shown: Shown, table: Table, { view, most }: { view: string; most
     swatch.style.background = css(omittedColor());
     parts.push(make("span", { class: "omitted" }, swatch, "omitted"));
   }
+  if (view === "alignment") {
+    const least = `${signed ? "magnitude" : MEASURES[read.measure].name} below ${formatShort(EMPTY * most)}`;
+    parts.push(make("span", { class: "omitted" }, make("i", { class: "swatch" }), `empty cell: ${least}`));
+  }
   if (read.measure === "weight") {
     parts.splice(1, 1, markedScale(canvas, most, uniformWeight(shown, table, shown.query)));
     if (view === "alignment" && hasMasked(table, shown.head)) {
-      parts.push(make("span", { class: "omitted" }, make("i", { class: "swatch hatched" }), "masked"));
+      parts.push(make("span", { class: "omitted" }, make("i", { class: "swatch hatched" }), "masked: exactly 0"));
     }
   }
   const { name } = MEASURES[read.measure];

@@ -35,19 +35,31 @@ export function formatExact(number: number, digits: number): string {
   return String(Number(number.toPrecision(digits)));
 }
 
-/** Format a number briefly, for tables and legends. */
+/** Format a number briefly, for tables and legends. A probability below 1 is not 1. */
 export function formatShort(number: number): string {
   const size = Math.abs(number);
   if (size === 0) return "0";
+  if (number >= 0.9995 && number < 1) return ">.999";
   if (size < 0.0001 || size >= 100_000) return Number(number.toPrecision(3)).toExponential();
   return String(Number(number.toPrecision(size < 1000 ? 3 : 4)));
 }
 
+/** Format a score within [0, 1] with two decimals; one that is neither 0 nor 1 is not rounded to them. */
+export function formatScore(score: number): string {
+  if (score > 0 && score < 0.005) return "<.01";
+  return score >= 0.995 && score < 1 ? ">.99" : score.toFixed(2);
+}
+
+/** Part of the number with the darkest color below which a cell is empty. */
+export const EMPTY = 0.0005;
+
 /** Format the number of a cell with a fixed width: three decimals, or two digits and a power of ten if even the largest
- *  number shown, `most`, is small. */
+ *  number shown, `most`, is small. A number that is neither 0 nor 1 is not rounded to them. */
 export function formatCell(number: number, most = 1): string {
-  if (most < 0.05) return number === 0 ? "0" : number.toExponential(1);
-  if (number !== 0 && Math.abs(number) < 0.001) return number > 0 ? "<.001" : ">-.001";
+  if (most < 0.01) return number === 0 ? "0" : number.toExponential(1);
+  const size = Math.abs(number);
+  if (size !== 0 && size < 0.001) return number > 0 ? "<.001" : ">-.001";
+  if (size >= 0.9995 && size < 1) return number > 0 ? ">.999" : "<-.999";
   return number.toFixed(3);
 }
 
@@ -62,9 +74,9 @@ export function counted(number: number, kind: string): string {
   return `${number.toLocaleString("en")} ${number === 1 ? kind : plural(kind)}`;
 }
 
-/** Name of a head: "head 3", "mean over 8 heads"; "" for a read without heads. Of contributions: "score positive". */
+/** Name of a head: "head 3", "mean over 8 heads"; "" for a read without heads. Of contributions: "score of positive". */
 export function headName({ heads, measure }: { heads: string[]; measure: string }, head: number): string {
-  if (measure === "contribution") return `score ${heads[head] ?? ""}`;
+  if (measure === "contribution") return `score of ${heads[head] ?? ""}`;
   if (heads.length === 1) return heads[0] ? `head ${heads[0]}` : "";
   if (head < 0) return `mean over ${heads.length} heads`;
   const name = heads[head] ?? "";

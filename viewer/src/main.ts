@@ -60,6 +60,7 @@ class App {
       // Two panes of the same sample compare heads or layers.
       this.isLinked = other.shown.sample !== first.shown.sample;
       this.add(other);
+      if (this.isLinked) this.panes[1]!.follow({ shown: first.shown, view: first.view });
     }
     this.arrange();
     this.updateAddress();

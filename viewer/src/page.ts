@@ -122,9 +122,9 @@ export type Weights =
     };
 
 export type Picture =
-  | { kind: "image"; url: string; width: number; height: number; boxes: Box[] }
-  /** hertz: highest frequency of the bands, evenly spaced on the mel scale; 0: unknown. */
-  | { kind: "sound"; url: string; seconds: number; hertz: number; events: SoundEvent[] }
+  | { kind: "image"; url: string; width: number; height: number; labels: string[]; boxes: Box[] }
+  /** labels: all labels of the model, also of a sound. hertz: highest frequency of the bands, evenly spaced on the mel scale; 0: unknown. */
+  | { kind: "sound"; url: string; seconds: number; hertz: number; labels: string[]; events: SoundEvent[] }
   | { kind: "plane"; unit: string; tracks: Track[] };
 
 export interface Box {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { counted, formatCell, formatExact, headName, readable, axisLabel } from "../src/format.js";
+import { counted, formatCell, formatExact, formatScore, formatShort, headName, readable, axisLabel } from "../src/format.js";
 
 test("invisible characters are shown in labels", () => {
   const labels: [string, string][] = [
@@ -26,14 +26,23 @@ test("a formatted float32 is restored exactly", () => {
 test("the numbers of cells have one width, and a small one is not zero", () => {
   assert.deepEqual([0.5, 0.0314, -0.25, 0].map((number) => formatCell(number)), ["0.500", "0.031", "-0.250", "0.000"]);
   assert.deepEqual([0.000525, 0.00099, -0.0004].map((number) => formatCell(number)), ["<.001", "<.001", ">-.001"]);
+  assert.equal(formatCell(0.011, 0.029), "0.011");
   assert.deepEqual([4.79e-6, -1.45e-7, 0].map((number) => formatCell(number, 5e-5)), ["4.8e-6", "-1.4e-7", "0"]);
+});
+
+test("a number that is not 1 is not written as 1", () => {
+  const near = Math.fround(0.99999);
+  assert.deepEqual([near, 0.9995, 0.9994, 1].map((number) => formatCell(number)), [">.999", ">.999", "0.999", "1.000"]);
+  assert.equal(formatCell(-near), "<-.999");
+  assert.deepEqual([near, 0.9994, 1, 1.0002].map(formatShort), [">.999", "0.999", "1", "1"]);
+  assert.deepEqual([near, 0.994, 1, 0.004, 0].map(formatScore), [">.99", "0.99", "1.00", "<.01", "0.00"]);
 });
 
 test("the mean over heads is named", () => {
   assert.equal(headName({ heads: ["1", "2"], measure: "weight" }, -1), "mean over 2 heads");
   assert.equal(headName({ heads: ["1", "2"], measure: "weight" }, 1), "head 2");
   assert.equal(headName({ heads: [""], measure: "weight" }, 0), "");
-  assert.equal(headName({ heads: ["7", "9"], measure: "contribution" }, 1), "score 9");
+  assert.equal(headName({ heads: ["7", "9"], measure: "contribution" }, 1), "score of 9");
 });
 
 test("counts use the plural", () => {

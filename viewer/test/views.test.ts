@@ -80,7 +80,11 @@ test("lines that fill a height fill the width, too", () => {
   assert.ok(columns.width <= 1000 && columns.width > 800, `${columns.width}`);
   const few = layOutColumns([2, 3], 1000, 420);
   assert.ok(few.font > 30 && few.width <= 1000);
-  // Lines that are too many scroll.
+  const long = layOutColumns(Array(12).fill(6), 1000, 420);
+  assert.ok(12 * long.line > 380 && 12 * long.line <= 420, `${long.line}`);
+  // Lines that are too many scroll, and are as large as the width allows.
+  const many = layOutColumns(Array(40).fill(0.6), 1000, 420);
+  assert.ok(many.width > 900 && many.width <= 1000 && 40 * many.line > 420);
   assert.equal(layOutColumns(Array(300).fill(1), 1000, 420).font, 11);
 });
 

@@ -271,7 +271,8 @@ def _boxes(sample_maps: SampleMaps, path: Path, *, overwrite: bool) -> Path:
         left, top, wide, high = box.place
         boxes.append((box.label, box.score, (left * width, top * height, wide * width, high * height)))
     pixels = image.pixels if image.pixels.ndim == 3 else np.repeat(image.pixels[..., None], 3, 2)
-    return plot_boxes(pixels, boxes, path, title=sample_maps.sample.title, overwrite=overwrite)
+    title = sample_maps.sample.title
+    return plot_boxes(pixels, boxes, path, title=title, labels=image.labels, overwrite=overwrite)
 
 
 def _events(samples: Sequence[SampleMaps], sample: int, path: Path, *, overwrite: bool) -> Path:
@@ -306,6 +307,7 @@ def _events(samples: Sequence[SampleMaps], sample: int, path: Path, *, overwrite
         attention=[spans for *_, spans in found] if all(spans for *_, spans in found) else (),
         about=f"attention of each event, its largest weight darkest: {_about_mean(maps[-1:])}" if maps else "",
         title=title,
+        labels=sounds[0].labels,
         overwrite=overwrite,
     )
 

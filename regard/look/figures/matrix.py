@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from regard.look.figures.alignment import plot_style, render_figure, weight_colors
 from regard.look.figures.labels import escape_missing, families_for, readable, width_em
 from regard.look.figures.output import check_path
+from regard.look.sample import format_score
 from regard.system.writing import write_atomically
 
 INK, PALE = "#1f2933", "#66727f"
@@ -228,7 +229,7 @@ def _draw_cells(axes: Axes, matrix: Matrix, width: float, height: float, escape:
         axes.vlines(range(1, columns), 0, rows, colors=_GRID, linewidth=0.3)
         axes.hlines(range(1, rows), 0, columns, colors=_GRID, linewidth=0.3)
     if width / columns >= _NUMBER_CELL[0] - 1e-9 and height / rows >= _NUMBER_CELL[1] - 1e-9:
-        _write_numbers(axes, matrix.numbers, colors, low, bound)
+        _write_numbers(axes, matrix, colors, low, bound)
     axes.tick_params(length=0, pad=2, colors=INK, labelsize=_LABEL_FONT)
     if matrix.rows:
         every = math.ceil(1.25 * _LABEL_FONT * _POINT / (height / rows))
@@ -241,17 +242,16 @@ def _draw_cells(axes: Axes, matrix: Matrix, width: float, height: float, escape:
         axes.set_xticks(places, [escape(label) for label in matrix.columns[::every]], rotation=90)
 
 
-def _write_numbers(
-    axes: Axes, numbers: NDArray[np.floating[Any]], colors: LinearSegmentedColormap, low: float, bound: float
-) -> None:
-    for i, row in enumerate(numbers.tolist()):
+def _write_numbers(axes: Axes, matrix: Matrix, colors: LinearSegmentedColormap, low: float, bound: float) -> None:
+    to_text = format_score if matrix.is_weights else number_text
+    for i, row in enumerate(matrix.numbers.tolist()):
         for j, number in enumerate(row):
             ink = INK
             if math.isfinite(number):
                 red, green, blue, _ = colors((number - low) / (bound - low))
                 ink = INK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.55 else "white"
             style = {"ha": "center", "va": "center", "fontsize": _NUMBER_FONT, "color": ink}
-            axes.text(j + 0.5, i + 0.5, number_text(number), **style)
+            axes.text(j + 0.5, i + 0.5, to_text(number), **style)
 
 
 def _width(text: str, size: float) -> float:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from regard.look.figures.alignment import plot_style, render_figure, weight_colors
 from regard.look.figures.labels import families_for, readable, width_em
 from regard.look.figures.output import check_path
+from regard.look.sample import format_score
 from regard.system.writing import write_atomically
 
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000")
@@ -38,27 +39,29 @@ def plot_boxes(
     path: Path,
     *,
     title: str,
+    labels: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Path:
     """Plot an image (height, width, 3) with a frame for each box: label, score, (x, y, width, height) in pixels.
 
+    labels: all labels of the model, which determine the colors; those of the boxes if there are none.
     Labels do not overlap: where many boxes leave no room, only those of larger scores are drawn.
 
     Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder does not exist.
     """
     check_path(path, overwrite)
     height, width = image.shape[:2]
-    labels = sorted({label for label, *_ in boxes})
-    with plot_style(families_for([title, *labels])):
+    colors = _label_colors(labels, [label for label, *_ in boxes])
+    with plot_style(families_for([title, *colors])):
         figure, axes = _figure((6.0, 6.0 * height / width), title)
         axes.imshow(image, interpolation="nearest" if width < 200 else None)
         axes.set_axis_off()
         placed: list[tuple[float, float, float, float]] = []
         for label, score, frame in sorted(boxes, key=lambda box: -box[1]):
-            color = _COLORS[labels.index(label) % len(_COLORS)]
+            color = colors[label]
             x, y, wide, high = frame
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), wide, high, fill=False, edgecolor=color, linewidth=1.4))
-            text = f"{readable(label, spaces=' ')} {score:.2f}"
+            text = f"{readable(label, spaces=' ')} {format_score(score)}"
             point = width / (72 * 6.0)  # in pixels of the image
             size = (width_em(text) * _TAG_FONT + 2) * point, 1.6 * _TAG_FONT * point
             if (tag := _free_place(frame, size, (width, height), placed)) is None:
@@ -69,6 +72,12 @@ def plot_boxes(
                 tag[0] + point, tag[1] + size[1] - point, text, zorder=3, fontsize=_TAG_FONT, va="bottom", **style
             )
         return write_picture(figure, path, overwrite=overwrite)
+
+
+def _label_colors(labels: Sequence[str], found: Sequence[str]) -> dict[str, str]:
+    """Return the color of each label, those of the model in their order."""
+    ordered = dict.fromkeys([*labels, *sorted(found)])
+    return {label: _COLORS[i % len(_COLORS)] for i, label in enumerate(ordered)}
 
 
 def _tag_style(color: str) -> dict[str, Any]:
@@ -110,6 +119,7 @@ def plot_events(
     attention: Sequence[Sequence[tuple[float, float, float]]] = (),
     about: str = "",
     title: str,
+    labels: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Path:
     """Plot a spectrogram (bands, frames) of `seconds` with a span for each event: label, score, onset, duration.
@@ -117,11 +127,12 @@ def plot_events(
     hertz:     highest frequency of the bands, which are evenly spaced on the mel scale; 0 if it is not known.
     attention: weights of each event on spans of the sound, as start, stop, weight: a row below the spectrogram.
     about:     what the weights are, above them.
+    labels:    as of `plot_boxes`.
     Raises:    as `plot_boxes`.
     """
     check_path(path, overwrite)
-    labels = sorted({label for label, *_ in events})
-    with plot_style(families_for([title, *labels])):
+    colors = _label_colors(labels, [label for label, *_ in events])
+    with plot_style(families_for([title, *colors])):
         rows = len(attention)
         figure, axes = _figure((9.0, 3.0 + (0.22 * rows + 0.4 if rows else 0)), title, "" if events else NOTHING_FOUND)
         if rows:
@@ -135,12 +146,12 @@ def plot_events(
             names = [f"{mark / 1000:g} kHz" if mark >= 1000 else f"{mark} Hz" for mark in marks]
             axes.set_yticks(len(bands) * np.log1p(np.array(marks) / 700) / np.log1p(hertz / 700), names, fontsize=7)
         for row, (label, score, onset, duration) in enumerate(events):
-            color = _COLORS[labels.index(label) % len(_COLORS)]
+            color = colors[label]
             axes.axvspan(onset, onset + duration, facecolor=color, alpha=0.25, edgecolor=color)
             high = len(bands) * (0.93 - 0.09 * (row % 3))  # staggered, because events may overlap
             is_late = onset > 0.85 * seconds
             place = onset + duration - 0.005 * seconds if is_late else onset + 0.005 * seconds
-            text, style = f"{readable(label, spaces=' ')} {score:.2f}", _tag_style(color)
+            text, style = f"{readable(label, spaces=' ')} {format_score(score)}", _tag_style(color)
             axes.text(
                 min(place, 0.995 * seconds), high, text, ha="right" if is_late else "left", **style, **_EVENT_FONT
             )

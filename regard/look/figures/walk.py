@@ -172,32 +172,33 @@ def plot_contributions(sample_maps: SampleMaps, path: Path, score: int, *, overw
 
 def _all_queries(sheet: Sheet, shown: _Head, top: float) -> None:
     attention_map, vectors, _, asking, asked = shown
-    steps: list[tuple[str, list[Matrix]]] = []
-    if items := _item_matrices(vectors, asking, asked):
-        steps.append(("items", items))
     q, k, v, s, a, z = shown.numbers()
     own = [
         Matrix(title=_projection_title("Q", vectors), numbers=q, rows=asking),
         Matrix(title=_projection_title("K", vectors), numbers=k, rows=asked),
         Matrix(title=_projection_title("V", vectors), numbers=v, rows=asked),
     ]
-    steps.append(("queries, keys, values", own))
     title = f"S = {vectors.score_text(has_bias='bias' in attention_map.facts)}"
-    steps.append(("scores", [Matrix(title=title, numbers=s, rows=asking, columns=asked)]))
+    scores = Matrix(title=title, numbers=s, rows=asking, columns=asked)
     weights = Matrix(title=f"A = {vectors.choice_text()}", numbers=a, rows=asking, columns=asked, is_weights=True)
-    steps.append(("weights", [weights]))
-    steps.append(("weighted sums", [Matrix(title="Z = A V", numbers=z, rows=asking)]))
-    left = _EDGE
-    for number, (name, matrices) in enumerate(steps, start=1):
-        _step(sheet, left, top, f"{number}  {name}")
-        label_width = max(matrix.label_width for matrix in matrices)
-        right, low = left, top
-        for matrix in matrices:
-            end, low = sheet.add(matrix, left + label_width, low + 0.3)
-            right = max(right, end)
-        if number < len(steps):
-            sheet.arrow((right + 0.08, top + 0.08), (right + _GAP - 0.08, top + 0.08))
-        left = right + _GAP
+    sums = Matrix(title="Z = A V", numbers=z, rows=asking)
+    items = _item_matrices(vectors, asking, asked)
+    above = [("items", items), ("queries, keys, values", own)] if items else [("queries, keys, values", own)]
+    below = [("scores", [scores]), ("weights", [weights]), ("weighted sums", [sums])]
+    number = 0
+    for steps in (above, below):
+        # The cells of a row begin at one height.
+        cells = top + 0.3 + max(sheet.head(matrix) for _, matrices in steps for matrix in matrices)
+        left, bottom = _EDGE, top
+        for name, matrices in steps:
+            number += 1
+            if left > _EDGE:
+                sheet.arrow((left - _GAP + 0.08, top + 0.08), (left - 0.08, top + 0.08))
+            _step(sheet, left, top, f"{number}  {name}")
+            for matrix in matrices:
+                right, low = sheet.add(matrix, left + matrix.label_width, cells - sheet.head(matrix))
+                left, bottom = right + _GAP, max(bottom, low)
+        top = bottom + 0.3
 
 
 def _one_query(sheet: Sheet, shown: _Head, query: int, top: float) -> None:

@@ -237,12 +237,18 @@ def _picture_to_json(picture: Picture) -> dict[str, Any]:
         case Image():
             height, width = picture.pixels.shape[:2]
             boxes = [asdict(box) for box in picture.boxes]
-            return {"kind": "image", "url": _url(picture.pixels), "width": width, "height": height, "boxes": boxes}
+            size = {"width": width, "height": height}
+            return {"kind": "image", "url": _url(picture.pixels), "labels": picture.labels, "boxes": boxes} | size
         case Sound():
             low, high = float(picture.bands.min()), float(picture.bands.max())
             shades = 255 * (1 - (picture.bands[::-1] - low) / max(high - low, 1e-9))  # loud is dark, low is below
             events = [asdict(event) for event in picture.events]
-            facts = {"seconds": picture.seconds, "hertz": picture.hertz, "events": events}
+            facts = {
+                "seconds": picture.seconds,
+                "hertz": picture.hertz,
+                "labels": picture.labels,
+                "events": events,
+            }
             return {"kind": "sound", "url": _url(shades.astype(np.uint8))} | facts
         case Plane():
             return {"kind": "plane", "unit": picture.unit, "tracks": [asdict(track) for track in picture.tracks]}

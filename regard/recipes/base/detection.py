@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.data.annotated import AnnotatedDataset
 from regard.data.text.labels import Labels
 from regard.errors import UserError
-from regard.look.sample import Axis, DetectedBox
+from regard.look.sample import Axis, DetectedBox, format_score
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import BoxesAnswer
 from regard.recipes.base.config import DetectionOptions
@@ -247,7 +247,7 @@ def query_axis(boxes: Sequence[DetectedBox]) -> Axis:
     """Return the axis of all queries, with the place of the box of each on the picture "image"."""
     ordered = sorted(boxes, key=lambda box: box.query)
     return Axis(
-        labels=tuple(f"{box.label} {box.score:.2f}" for box in ordered),
+        labels=tuple(f"{box.label} {format_score(box.score)}" for box in ordered),
         kind="box",
         picture="image",
         places=tuple(box.place for box in ordered),

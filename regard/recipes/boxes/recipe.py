@@ -165,5 +165,5 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         return Sample(
             title=f"{prepared.name_of(row)} -> {self.title(answers[row])}",
             axes={"source": patch_axis(inference.model.reads), "queries": query_axis(regions)},
-            pictures={"image": Picture(pixels=array, boxes=tuple(regions[: len(boxes)]))},
+            pictures={"image": Picture(pixels=array, boxes=tuple(regions[: len(boxes)]), labels=self.labels.names)},
         )

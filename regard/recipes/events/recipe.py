@@ -31,7 +31,7 @@ from regard.data.sound.files import decode_sound
 from regard.data.sound.recordings import make_sounds, read_recordings
 from regard.data.text.labels import Labels
 from regard.errors import UserError
-from regard.look.sample import Axis, DetectedEvent, Sample, Sound
+from regard.look.sample import Axis, DetectedEvent, Sample, Sound, format_score
 from regard.models.build import build_detector
 from regard.models.model import Model
 from regard.models.readers.sound import FrameReader
@@ -333,7 +333,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         )
         ordered = sorted(predictions, key=lambda p: p.query)
         queries = Axis(
-            labels=tuple(f"{p.event.label} {p.score:.2f}" for p in ordered),
+            labels=tuple(f"{p.event.label} {format_score(p.score)}" for p in ordered),
             kind="event",
             picture="sound",
             places=tuple((p.event.onset, p.event.offset) for p in ordered),
@@ -343,7 +343,16 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         return Sample(
             title=f"{part} -> {_format_events(sorted(prediction.event for prediction in own))}",
             axes={"source": Axis(labels=labels, kind="time", picture="sound", places=places), "queries": queries},
-            pictures={"sound": Sound(bands=bands, seconds=seconds, begin=begin, events=events, hertz=rate / 2)},
+            pictures={
+                "sound": Sound(
+                    bands=bands,
+                    seconds=seconds,
+                    begin=begin,
+                    events=events,
+                    labels=self.labels.names,
+                    hertz=rate / 2,
+                )
+            },
         )
 
     def log_prob(self, model: Any, prepared: Prepared, row: int, answer: DetectedEvents) -> Tensor:

@@ -207,7 +207,7 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         return Sample(
             title=f"{prepared.name_of(row)} -> {self.title(answers[row])}",
             axes={"source": groups, "queries": query_axis(regions)},
-            pictures={"image": Image(pixels=pixels, boxes=tuple(regions[: len(boxes)]))},
+            pictures={"image": Image(pixels=pixels, boxes=tuple(regions[: len(boxes)]), labels=self.labels.names)},
         )
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from regard.data.config import ImagesConfig, LabeledConfig, OnBad
 from regard.data.text.labels import find_separator
 from regard.errors import UserError
+from regard.look.sample import format_score
 from regard.models.config import ClassifierConfig
 from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.recipe import Ranked
@@ -118,7 +119,7 @@ class Target(ABC):
 
     def format_title(self, best: Ranked) -> str:
         """Return an answer for the title of a figure."""
-        return f"{best.text} ({best.score:.2f})"
+        return f"{best.text} ({format_score(best.score)})"
 
 
 def parse_rows(raw: RawTargets, parse: Callable[[str], list[Any]]) -> tuple[list[int], list[list[Any]]]:

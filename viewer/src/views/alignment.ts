@@ -2,7 +2,7 @@
 
 import * as axes from "../axes.js";
 import { prepareCanvas, font, make, cssVariable, toClient } from "../dom.js";
-import { formatCell, headName, readable } from "../format.js";
+import { EMPTY, formatCell, headName, readable } from "../format.js";
 import { addGestures, type Point } from "../gestures.js";
 import { hatch } from "../hatch.js";
 import { Heat } from "../heat.js";
@@ -192,7 +192,7 @@ class Alignment implements OpenView {
     for (let row = rows[0]; row < rows[1]; row++) {
       for (let column = columns[0]; column < columns[1]; column++) {
         const number = table.value(shown.head, row, column);
-        if (number === null || Math.abs(number) < 0.0005 * heat.scale.most) continue;
+        if (number === null || Math.abs(number) < EMPTY * heat.scale.most) continue;
         drawing.fillStyle = heat.scale.ink(number);
         drawing.fillText(formatCell(number, heat.scale.most), viewport.x + (column + 0.5) * x, viewport.y + (row + 0.5) * y, x - 2);
       }

@@ -13,18 +13,21 @@ const [FONT, MIN_FONT] = [17, 11];
 /** Line height, gap between boxes, and horizontal padding of a box, in units of the font size. */
 const [LINE, GAP, MARGIN] = [1.8, 0.35, 0.4];
 
-/** When lines fill a height: the largest font, the smallest line and the largest stretch of words. */
-const [LARGEST, LEAST_LINE, STRETCH] = [40, 1.5, 2.5];
+/** When lines fill a height: the largest font, also of lines that scroll, the height of a line at least and at most, and
+ *  the largest stretch of words. */
+const [LARGEST, LARGEST_SCROLLED, LEAST_LINE, MOST_LINE, STRETCH] = [40, 24, 1.3, 3, 4];
 
 /** Lay out words; the font shrinks to fit the width, and longer lines scroll. Widths are in units of the font size. With
- *  a height, one line per word fills it and the width as far as possible. */
+ *  a height, one line per word fills it and the width as far as possible; lines that are too many for it scroll. */
 export function layOutColumns(widths: readonly number[], room: number, height: number | null = null): Columns {
   const boxes = widths.map((width) => Math.max(0.7, width) + 2 * MARGIN);
   const total = boxes.reduce((sum, width) => sum + width + GAP, 0);
   const count = Math.max(1, widths.length);
-  const fits = Math.min(room / total, height === null ? Infinity : height / (LEAST_LINE * count));
-  const font = Math.min(height === null ? FONT : LARGEST, Math.max(MIN_FONT, fits));
-  const line = height === null ? LINE * font : Math.max(LEAST_LINE * font, Math.min(LINE * font, height / count));
+  const down = height === null ? Infinity : height / (LEAST_LINE * count);
+  const isScrolled = down < MIN_FONT;
+  const largest = height === null ? FONT : isScrolled ? LARGEST_SCROLLED : Math.min(LARGEST, down);
+  const font = Math.min(largest, Math.max(MIN_FONT, room / total));
+  const line = height === null || isScrolled ? LINE * font : Math.min(MOST_LINE * font, height / count);
   const wide = font * (height === null ? 1 : Math.max(1, Math.min(STRETCH, room / (total * font))));
   const lefts: number[] = [];
   let left = 0;

@@ -105,5 +105,6 @@ export function scrollIntoBox(box: HTMLElement, element: Element | undefined): v
 export function centerOf(element: Element | null | undefined): { x: number; y: number } | null {
   if (!element) return null;
   const { left, top, width, height } = element.getBoundingClientRect();
+  if (!width && !height) return null; // in a closed list
   return { x: left + width / 2, y: top + height / 2 };
 }

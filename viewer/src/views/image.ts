@@ -2,15 +2,15 @@
 
 import { isSigned } from "../color.js";
 import { font, make, prepareCanvas } from "../dom.js";
-import { plural, readable, formatShort } from "../format.js";
+import { plural, readable, formatScore, formatShort } from "../format.js";
 import type { Box, Picture } from "../page.js";
 import type { OpenView, Pane, Shown, View } from "../view.js";
 import { boxAt, pictureAxes, gridOf, entriesWithoutPlace } from "./picture-axes.js";
 import { PictureFrame, type Painter } from "./frame.js";
 import { entryLabel, colorRange, type Selection } from "./selection.js";
-import { chips, heatLegend, largestBars } from "./lists.js";
+import { belowThreshold, chips, heatLegend, largestBars } from "./lists.js";
 import { availableSize, addRovingFocus, slider, toggle } from "./controls.js";
-import { labelColors, drawBoxes, drawHeat, drawPicture, fitInto, outline, loadImage, toArea, type Area } from "./picture.js";
+import { labelColor, drawBoxes, drawHeat, drawPicture, fitInto, outline, loadImage, toArea, type Area } from "./picture.js";
 
 /** Width from which the plain picture is shown beside the weights. */
 const LEAST_FOR_TWO = 420;
@@ -93,21 +93,23 @@ class ImageView implements OpenView, Painter {
     const axis = selection.axis(selection.side);
     const entries = selection.axes.isSameAxis ? entriesWithoutPlace(axis) : axis.labels.map((_, i) => i);
     const { boxes } = this;
+    const below = selection.byThreshold?.below;
+    const listed = below ?? entries;
     // A single entry is selected by default; beside places, it is an additional choice.
-    const entryList = entries.length > (selection.axes.isSameAxis ? 0 : 1) ? chips(axis, entries, `select a ${axis.kind}`) : null;
-    if (!boxes.length) return entryList ? [heading(plural(axis.kind)), entryList] : [];
-    const color = labelColors(boxes);
+    const isChoice = entries.length > (selection.axes.isSameAxis ? 0 : 1) && listed.length > 0;
+    const entryList = isChoice ? chips(axis, listed, `select a ${axis.kind}`) : null;
+    if (!boxes.length) return entryList ? [heading(below ? belowThreshold(listed.length) : plural(axis.kind)), entryList] : [];
     const order = [...boxes].sort((one, other) => other.score - one.score);
     const detections = make("div", { class: "found", role: "group", "aria-label": "detections" });
     for (const { label, score, query } of order) {
       const mark = make("span", { class: "mark" });
-      mark.style.backgroundColor = color(label);
+      mark.style.backgroundColor = labelColor(selection.pane.page, label);
       const attributes = { type: "button", class: "chip wide", "data-entry": query, "aria-pressed": "false" };
-      const scoreElement = make("span", { class: "bar-number" }, score.toFixed(2));
+      const scoreElement = make("span", { class: "bar-number" }, formatScore(score));
       detections.append(make("button", attributes, mark, make("span", {}, readable(label, 24, " ")), scoreElement));
     }
-    const rest = entryList && make("details", {}, make("summary", {}, `all ${axis.labels.length} queries`), entryList);
-    return [heading("found"), detections, ...(rest ? [rest] : [])];
+    const rest = entryList && make("details", {}, make("summary", {}, below ? belowThreshold(below.length) : `all ${axis.labels.length} queries`), entryList);
+    return [heading("detected"), detections, ...(rest ? [rest] : [])];
   }
 
   draw(selection: Selection): void {
@@ -139,7 +141,8 @@ class ImageView implements OpenView, Painter {
     drawPicture(drawing, this.image, this.area, gray, signed);
     drawHeat(drawing, selection.axis(selection.heatSide).places, this.area, { numbers, most, opacity, isSmooth, isSigned: signed });
     if (signed) this.drawNumbers(drawing, selection, numbers);
-    drawBoxes(drawing, this.picture.boxes, this.area, selection.hasDetections ? selection.entry : null);
+    const color = (label: string) => labelColor(selection.pane.page, label);
+    drawBoxes(drawing, this.picture.boxes, this.area, { selected: selection.hasDetections ? selection.entry : null, color });
     this.drawOutlines(drawing, selection);
   }
 

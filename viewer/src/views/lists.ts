@@ -16,6 +16,11 @@ export function chip(axis: Axis, entry: number): HTMLButtonElement {
   return make("button", attributes, axisLabel(label));
 }
 
+/** Heading of predictions that are no detections. */
+export function belowThreshold(count: number): string {
+  return `${count} below the threshold`;
+}
+
 export function chips(axis: Axis, entries: readonly number[], about: string): HTMLElement {
   const group = make("div", { class: "chips", role: "group", "aria-label": about });
   group.append(...entries.slice(0, MOST_CHIPS).map((entry) => chip(axis, entry)));

@@ -1,6 +1,6 @@
 /** Axes of a read with places on a picture: weights are drawn over one axis, entries are selected on the other. */
 
-import type { Axis, Picture, Read, Sample } from "../page.js";
+import type { Axis, Box, Picture, Read, Sample, SoundEvent } from "../page.js";
 
 export interface PictureAxes<P extends Picture = Picture> {
   picture: P;
@@ -26,6 +26,11 @@ export function pictureAxes<K extends Picture["kind"]>(
     return { picture: picture as Extract<Picture, { kind: K }>, heatAxis, isSameAxis };
   }
   return null;
+}
+
+/** Boxes or events that were detected in a picture. */
+export function detectionsOf(picture: Picture): readonly (Box | SoundEvent)[] {
+  return picture.kind === "image" ? picture.boxes : picture.kind === "sound" ? picture.events : [];
 }
 
 /** Entries of an axis that have no place, such as a class token. */

@@ -2,10 +2,10 @@
 
 import { category, isDark } from "../color.js";
 import { font, cssVariable } from "../dom.js";
-import { readable } from "../format.js";
-import type { Box } from "../page.js";
+import { formatScore, readable } from "../format.js";
+import type { Box, Page } from "../page.js";
 import { overlap } from "./label-placement.js";
-import { gridOf } from "./picture-axes.js";
+import { detectionsOf, gridOf } from "./picture-axes.js";
 import { overlayColor, type Strength } from "./selection.js";
 
 export interface Area {
@@ -132,10 +132,21 @@ export function outline(drawing: CanvasRenderingContext2D, { left, top, width, h
   drawing.strokeRect(left, top, width, height);
 }
 
-/** Return the color of each label, by its index among the sorted labels. */
-export function labelColors(boxes: readonly { label: string }[]): (label: string) => string {
-  const labels = [...new Set(boxes.map(({ label }) => label))].sort();
-  return (label) => category(labels.indexOf(label));
+const labelLists = new WeakMap<Page, string[]>();
+
+/** Return the color of a label, which is the same in all pictures of the page. */
+export function labelColor(page: Page, label: string): string {
+  const labels = labelLists.get(page) ?? labelsOf(page);
+  labelLists.set(page, labels);
+  return category(Math.max(0, labels.indexOf(label)));
+}
+
+/** Return the labels of the models of a page in their order, then those that no model names. */
+export function labelsOf(page: Page): string[] {
+  const pictures = page.captures.flatMap(({ samples }) => samples.flatMap((sample) => Object.values(sample.pictures)));
+  const own = pictures.flatMap((picture) => (picture.kind === "plane" ? [] : picture.labels));
+  const others = pictures.flatMap((picture) => (picture.kind === "plane" ? [] : detectionsOf(picture).map(({ label }) => label)));
+  return [...new Set([...own, ...others.sort()])];
 }
 
 /** Draw boxes with label and score; if one is selected, the others are faint and without label. Labels do not overlap:
@@ -144,9 +155,8 @@ export function drawBoxes(
   drawing: CanvasRenderingContext2D,
   boxes: readonly Box[],
   area: Area,
-  selected: number | null,
+  { selected, color }: { selected: number | null; color: (label: string) => string },
 ): void {
-  const color = labelColors(boxes);
   const hasSelected = selected !== null && boxes.some(({ query }) => query === selected);
   const order = [...boxes].sort((one, other) => Number(one.query === selected) - Number(other.query === selected));
   for (const box of order) {
@@ -171,7 +181,7 @@ export function drawBoxes(
 
 /** Draw the label of a box at a corner where it overlaps no other, and return its place; null if there is none. */
 function drawTag(drawing: CanvasRenderingContext2D, box: Box, area: Area, color: string, placed: readonly Area[]): Area | null {
-  const text = `${readable(box.label, 24, " ")} ${box.score.toFixed(2)}`;
+  const text = `${readable(box.label, 24, " ")} ${formatScore(box.score)}`;
   drawing.font = font(12, 600);
   const [width, height] = [drawing.measureText(text).width + 10, 18];
   const frame = toArea(area, box.place);

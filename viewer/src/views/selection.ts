@@ -5,7 +5,7 @@ import { counted, headName, readable, formatShort } from "../format.js";
 import type { Axis } from "../page.js";
 import { uniformWeight } from "../uniform.js";
 import type { Pane, Shown, Table } from "../view.js";
-import { entriesWithoutPlace, type PictureAxes } from "./picture-axes.js";
+import { detectionsOf, entriesWithoutPlace, type PictureAxes } from "./picture-axes.js";
 import { maxMagnitude } from "./largest.js";
 
 export type Side = "query" | "key";
@@ -57,6 +57,17 @@ export class Selection {
     const { sample, read } = this.shown;
     const name = this.side === "query" ? read.queries : read.keys;
     return name === "queries" || (!sample.axes["queries"] && !this.axes.isSameAxis);
+  }
+
+  /** Entries of the selected side that made detections, the largest score first, and the others, whose scores are below
+   *  the threshold; null if the entries are not predictions. */
+  get byThreshold(): { detected: number[]; below: number[] } | null {
+    const axis = this.axis(this.side);
+    const name = this.side === "query" ? this.shown.read.queries : this.shown.read.keys;
+    if (name !== "queries" || this.axes.isSameAxis || !axis.places.length) return null;
+    const detections = [...detectionsOf(this.axes.picture)].sort((one, other) => other.score - one.score);
+    const detected = detections.map(({ query }) => query);
+    return { detected, below: axis.labels.map((_, entry) => entry).filter((entry) => !detected.includes(entry)) };
   }
 
   /** Side on the picture; keys if both are. */
@@ -127,9 +138,7 @@ export class Selection {
 
   /** Label of an entry, with that of its detection. */
   private entryName(entry: number): string {
-    const { picture } = this.axes;
-    const detections = picture.kind === "image" ? picture.boxes : picture.kind === "sound" ? picture.events : [];
-    const detection = this.hasDetections ? detections.find(({ query }) => query === entry) : undefined;
+    const detection = this.hasDetections ? detectionsOf(this.axes.picture).find(({ query }) => query === entry) : undefined;
     const name = entryLabel(this.axis(this.side), entry);
     return detection && !name.includes(detection.label) ? `${name} (${readable(detection.label, 24, " ")})` : name;
   }

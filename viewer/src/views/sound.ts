@@ -1,16 +1,16 @@
 /** Attention over time: a curve above the spectrogram, and the detected events. */
 
 import { prepareCanvas, font, make, cssVariable } from "../dom.js";
-import { plural, readable, formatShort } from "../format.js";
+import { plural, readable, formatScore, formatShort } from "../format.js";
 import type { Picture, SoundEvent } from "../page.js";
 import type { OpenView, Pane, Shown, View } from "../view.js";
 import { pictureAxes, spanAt, entriesWithoutPlace } from "./picture-axes.js";
 import { assignLanes, type Lane } from "./lanes.js";
 import { PictureFrame, type Painter } from "./frame.js";
 import { lineColor, entryLabel, type Selection } from "./selection.js";
-import { chips, largestBars } from "./lists.js";
+import { belowThreshold, chips, largestBars } from "./lists.js";
 import { addRovingFocus } from "./controls.js";
-import { labelColors, drawPicture, textColor, loadImage, type Area } from "./picture.js";
+import { labelColor, drawPicture, textColor, loadImage, type Area } from "./picture.js";
 import { ticks } from "./label-placement.js";
 
 type Sound = Extract<Picture, { kind: "sound" }>;
@@ -18,7 +18,7 @@ type Sound = Extract<Picture, { kind: "sound" }>;
 const [LEFT, RIGHT, TOP] = [58, 12, 20];
 /** Marks of the frequency axis, in hertz. */
 const FREQUENCIES = [0, 125, 250, 500, 1000, 2000, 4000, 8000, 16000];
-const [CURVE, LANE, AXIS] = [96, 24, 34];
+const [CURVE, LANE, AXIS] = [76, 24, 34];
 
 export const sound: View = {
   name: "sound",
@@ -64,9 +64,16 @@ class SoundView implements OpenView, Painter {
       const eventLabel = labelOf.get(i) ?? "";
       return label.includes(eventLabel) ? label : `${label}: ${eventLabel}`;
     });
-    const group = chips({ ...axis, labels }, entries, `select a ${axis.kind}`);
-    addRovingFocus(group);
-    sidebar.prepend(make("h3", {}, plural(axis.kind)), group);
+    const list = (listed: number[]) => chips({ ...axis, labels }, listed, `select a ${axis.kind}`);
+    const heading = (name: string) => make("h3", {}, name);
+    const { detected, below } = selection.byThreshold ?? { detected: entries, below: [] };
+    const name = selection.byThreshold ? `detected ${plural(axis.kind)}` : plural(axis.kind);
+    const parts = detected.length ? [heading(name), list(detected)] : [];
+    // Where nothing was detected, all predictions are in sight.
+    if (below.length && !detected.length) parts.push(heading(belowThreshold(below.length)), list(below));
+    else if (below.length) parts.push(make("details", {}, make("summary", {}, belowThreshold(below.length)), list(below)));
+    sidebar.prepend(...parts);
+    for (const group of sidebar.querySelectorAll<HTMLElement>(".chips")) addRovingFocus(group);
   }
 
   private x(seconds: number): number {
@@ -80,8 +87,8 @@ class SoundView implements OpenView, Painter {
     const curve = { left, width, top: TOP, height: CURVE };
     const events = { left, width, top: TOP + CURVE + 10, height: count * LANE };
     const top = events.top + events.height + (count ? 8 : 0);
-    const room = this.host.clientHeight - top - AXIS - 90;
-    return { curve, events, sound: { left, width, top, height: Math.min(300, Math.max(130, room)) } };
+    const room = this.host.clientHeight - top - AXIS - 118;
+    return { curve, events, sound: { left, width, top, height: Math.min(300, Math.max(90, room)) } };
   }
 
   draw(selection: Selection): void {
@@ -179,7 +186,7 @@ class SoundView implements OpenView, Painter {
 
   private drawEvents(drawing: CanvasRenderingContext2D, selection: Selection, { events: area, sound: below }: Rows): void {
     const { events } = this.sound;
-    const color = labelColors(events);
+    const color = (label: string) => labelColor(selection.pane.page, label);
     const selected = selection.hasDetections ? selection.entry : null;
     const hasSelected = events.some(({ query }) => query === selected);
     drawing.font = font(12, 600);
@@ -313,5 +320,5 @@ interface Curve {
 }
 
 function eventName({ label, score }: SoundEvent): string {
-  return `${readable(label, 24, " ")} ${score.toFixed(2)}`;
+  return `${readable(label, 24, " ")} ${formatScore(score)}`;
 }

@@ -1,9 +1,10 @@
 /** The decoding steps of an output: candidates, beams, and the attention at each step. */
 
 import { isSigned, scaleOf } from "../color.js";
-import { prepareCanvas, make, cssVariable } from "../dom.js";
+import { cssVariable, isSaving, make, prepareCanvas, zoomOf } from "../dom.js";
 import { formatExact, headName, plural, readable, formatShort } from "../format.js";
 import type { Read, Sample, Step } from "../page.js";
+import { isPresenting } from "../present.js";
 import type { OpenView, Pane, Shown, Table, View } from "../view.js";
 import { largestIndices, maxMagnitude } from "./largest.js";
 import { bars, markPressed } from "./lists.js";
@@ -11,6 +12,8 @@ import { addEntryHandlers, centerOf, scrollIntoBox, addRovingFocus } from "./con
 import { drawHeat, drawPicture, fitInto, loadImage, type Area } from "./picture.js";
 
 const STEP_MS = 900;
+/** Largest zoom when presenting. */
+const MOST_ZOOM = 2.2;
 /** Largest number of source words that are shown. */
 const MOST_WORDS = 2000;
 
@@ -57,10 +60,12 @@ class Steps implements OpenView {
   private readonly nextButton = make("button", { type: "button", click: () => this.stepQuery(1) }, "next \u2192");
   private readonly output = make("div", { class: "answer", role: "group", "aria-label": "output tokens" });
   private readonly prediction = make("section", {});
+  private readonly beams = make("section", { class: "steps-beams" });
   private readonly heading = make("h3", {});
   private readonly words = make("div", { class: "words", role: "group" });
   private readonly canvas = make("canvas", { role: "img" });
-  private readonly source = make("section", {}, this.heading, this.words, this.canvas);
+  private readonly source = make("section", { class: "steps-source" }, this.heading, this.words, this.canvas);
+  private readonly root = make("div", { class: "steps" });
   private shown: Shown | null = null;
   private read: Read | null = null;
   private table: Table | null = null;
@@ -72,8 +77,9 @@ class Steps implements OpenView {
     private readonly pane: Pane,
   ) {
     const tools = make("div", { class: "tools" }, this.previousButton, this.playButton, this.nextButton, this.count, doubtLegend());
-    const body = make("div", { class: "steps-body" }, this.prediction, this.source);
-    host.append(make("div", { class: "steps" }, tools, this.output, body));
+    const body = make("div", { class: "steps-body" }, this.prediction, this.beams, this.source);
+    this.root.append(tools, this.output, body);
+    host.append(this.root);
     addEntryHandlers(this.output, { hover: (step, at) => this.hoverStep(step, at), select: (step) => this.goTo(step) });
     addEntryHandlers(this.words, { hover: (key, at) => this.hoverWord(key, at), select: () => {} });
   }
@@ -95,8 +101,25 @@ class Steps implements OpenView {
     if (isNewSample) this.fillOutput(sample.steps);
     if (isNewRead) this.fillWords();
     this.markStep();
+    this.fit(sample.steps);
     this.fillPrediction(sample.steps[this.step]!);
     await this.drawSource();
+  }
+
+  /** When presenting, enlarge all as long as each step fits the window. */
+  private fit(all: Step[]): void {
+    const { root, host } = this;
+    root.style.zoom = "";
+    if (!isPresenting() || isSaving()) return;
+    const lines = ({ alternatives, beams }: Step) => alternatives.length + beams.length;
+    this.fillPrediction(all.reduce((most, step) => (lines(step) > lines(most) ? step : most)));
+    // A picture takes the room that is left.
+    this.canvas.style.height = "0";
+    for (let zoom = MOST_ZOOM; zoom > 1; zoom -= 0.1) {
+      root.style.zoom = zoom.toFixed(1);
+      if (root.offsetHeight * zoom <= host.clientHeight && root.scrollWidth <= root.clientWidth) return;
+    }
+    root.style.zoom = "";
   }
 
   private fillOutput(all: Step[]): void {
@@ -139,9 +162,8 @@ class Steps implements OpenView {
     // A language model reads a given text; its own choice is the first candidate.
     const name = this.shown!.sample.axes["source"] ? "prediction: " : "next token of the text: ";
     const title = make("h3", {}, name, make("b", { class: "token" }, readable(step.token)));
-    const parts: HTMLElement[] = [title, bars(rows, "probabilities of the candidates")];
-    if (step.beams.length) parts.push(make("h3", {}, "beam after this step"), beams(step));
-    this.prediction.replaceChildren(...parts);
+    this.prediction.replaceChildren(title, bars(rows, "probabilities of the candidates"));
+    this.beams.replaceChildren(...(step.beams.length ? [make("h3", {}, "beam after this step"), beams(step)] : []));
   }
 
   private get picture() {
@@ -195,7 +217,7 @@ class Steps implements OpenView {
     const isImage = picture.kind === "image";
     const width = this.source.clientWidth;
     const shape = isImage ? picture : { width, height: 150 };
-    const height = isImage ? Math.min(460, (width * shape.height) / shape.width) : 150;
+    const height = isImage ? Math.min(this.roomBelow(), (width * shape.height) / shape.width) : 150;
     const drawing = prepareCanvas(this.canvas, width, height);
     const area: Area = fitInto(shape, { left: 0, top: 0, width, height: height });
     const signed = isSigned(this.read!);
@@ -207,6 +229,13 @@ class Steps implements OpenView {
     drawing.strokeRect(area.left + 0.5, area.top + 0.5, area.width - 1, area.height - 1);
     const description = `attention at step ${this.step + 1}; largest weight ${formatShort(maxMagnitude(row))}`;
     this.canvas.setAttribute("aria-label", `${picture.kind}, ${description}`);
+  }
+
+  /** Largest height of a picture: when presenting, what is left of the window. */
+  private roomBelow(): number {
+    if (!isPresenting() || isSaving()) return 460;
+    const { bottom } = this.host.getBoundingClientRect();
+    return Math.max(200, (bottom - this.canvas.getBoundingClientRect().top) / zoomOf(this.canvas) - 4);
   }
 
   private goTo(step: number): void {

@@ -7,15 +7,17 @@ import { isPresenting } from "../present.js";
 import { loadWalk, reduceCells, type Matrix, type WalkNumbers } from "../walk.js";
 import type { OpenView, Pane, Shown, View } from "../view.js";
 import { oncePerFrame } from "./controls.js";
+import { fillArea, type CellSize, type MatrixShape } from "./walk-layout.js";
 
-/** Largest number of columns and rows of a matrix whose cells have numbers, and the size of such a cell. */
-const [MOST_COLUMNS, MOST_ROWS, WIDE, HIGH] = [16, 24, 46, 20];
-/** Smallest height of a row with a label. */
-const LABELED = 12;
+/** Largest number of columns and rows of a matrix whose cells have numbers, the size of such a cell, and of type. */
+const [MOST_COLUMNS, MOST_ROWS, WIDE, HIGH, TYPE] = [16, 24, 46, 20, 11];
+/** Smallest height of a row with a label, and smallest width of a column with one, in units of the font size; largest
+ *  width of the label of a row. */
+const [LABELED_HIGH, LABELED_WIDE, MOST_LABEL] = [1.09, 2.5, 7.6];
 /** Largest side and cell of other matrices, and their largest number of cells per side. */
 const [SIDE, CELL, MOST_CELLS] = [300, 14, 150];
-/** Largest zoom of the steps when presenting. */
-const MOST_ZOOM = 2;
+/** When presenting: height of the title of a matrix, and the smallest and largest zoom of the table. */
+const [CAPTION, LEAST_ZOOM, MOST_ZOOM] = [28, 0.75, 2.5];
 /** Largest number of terms of a sum, and of rows of the table. */
 const [MOST_TERMS, MOST_KEYS] = [12, 200];
 
@@ -43,7 +45,10 @@ class Walk implements OpenView {
   private readonly steps = make("div", { class: "walk-steps" });
   private readonly formula = make("p", { class: "walk-formula", "aria-live": "polite" });
   private readonly asked = make("div", { class: "walk-asked" });
-  private canvases = new Map<string, { canvas: HTMLCanvasElement; part: Part; cell: [number, number] }>();
+  private canvases = new Map<string, { canvas: HTMLCanvasElement; part: Part; cell: CellSize }>();
+  /** When presenting: the step that is shown, and the number of steps. */
+  private step = 0;
+  private count = 1;
   private shown: Shown | null = null;
   private numbers: WalkNumbers | null = null;
   private active: { name: string; row: number; column: number } | null = null;
@@ -65,42 +70,37 @@ class Walk implements OpenView {
     this.shown = shown;
     this.numbers = numbers;
     if (isNew) this.active = null;
-    this.build(numbers);
+    this.fillTable(numbers);
+    this.canvases.clear();
+    this.steps.style.zoom = this.asked.style.zoom = "";
+    if (isPresenting() && !isSaving()) this.buildOne(numbers);
+    else this.build(numbers);
     this.paint();
     this.explain();
-    this.fillTable(numbers);
-    this.fit();
-  }
-
-  /** When presenting, enlarge the steps as long as all of them and the formula are inside the window; steps that do
-   *  not fit are scrolled, and never made smaller. */
-  private fit(): void {
-    this.steps.style.zoom = "";
-    if (!isPresenting() || isSaving()) return;
-    const { top } = this.box.firstElementChild!.getBoundingClientRect();
-    const room = this.box.getBoundingClientRect().height - this.formula.getBoundingClientRect().height;
-    for (let zoom = MOST_ZOOM; zoom > 1; zoom -= 0.1) {
-      this.steps.style.zoom = zoom.toFixed(1);
-      const isInside = this.steps.getBoundingClientRect().bottom - top <= room;
-      if (isInside && this.steps.scrollWidth <= this.steps.clientWidth) return this.paint();
-    }
-    this.steps.style.zoom = "";
   }
 
   place(query: number | null, key: number | null): { x: number; y: number } | null {
-    const name = query !== null && key !== null ? "A" : query !== null ? "Q" : "K";
-    const found = this.canvases.get(name);
+    const isPair = query !== null && key !== null;
+    const side = query !== null ? "query" : "key";
+    const found = [...this.canvases.values()]
+      .reverse()
+      .find(({ part }) => (isPair ? part.columns === "key" : part.rows === side && part.columns === ""));
     if (!found || (query === null && key === null)) return null;
-    const [row, column] = name === "A" ? [query!, key!] : [query ?? key!, 0];
+    const [row, column] = isPair ? [query, key] : [query ?? key!, 0];
     const { left, top, width, height } = found.canvas.getBoundingClientRect();
     const { rows, columns } = found.part.matrix;
     return { x: left + ((column + 0.5) * width) / columns, y: top + ((row + 0.5) * height) / rows };
   }
 
-  /** Arrow keys scroll from one row of matrices to the next. */
+  /** Arrow keys, and those of a presenter, go from step to step; on the page they scroll to the next matrices. */
   handleKey(key: string): boolean {
-    const by = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[key];
+    const by = { ArrowDown: 1, ArrowRight: 1, PageDown: 1, ArrowUp: -1, ArrowLeft: -1, PageUp: -1 }[key];
     if (!by) return false;
+    if (isPresenting()) {
+      this.goTo(this.step + by);
+      return true;
+    }
+    if (key.startsWith("Page")) return false;
     const { top } = this.box.getBoundingClientRect();
     const starts = [...this.steps.querySelectorAll("section, figure + figure")];
     const tops = starts.map((start) => start.getBoundingClientRect().top - top).sort((a, b) => a - b);
@@ -114,23 +114,18 @@ class Walk implements OpenView {
     this.box.remove();
   }
 
-  /** Create the matrices, step by step. */
+  private goTo(step: number): void {
+    this.step = Math.max(0, Math.min(this.count - 1, step));
+    this.active = null;
+    if (this.shown) void this.show(this.shown);
+  }
+
+  /** Create the matrices of all steps. */
   private build(numbers: WalkNumbers): void {
-    const { read } = this.shown!;
-    const heads = read.heads.length;
-    const hint = [
-      this.shown!.head < 0 && heads > 1 ? "a mean over heads has no queries and keys; choose a head above" : "",
-      "hover over a cell for its formula; click a row to select its query",
-    ];
-    const text = hint.filter(Boolean).join("; ");
-    this.canvases.clear();
+    const heads = this.shown!.read.heads.length;
+    const text = this.hints().join("; ");
     const steps = stepsOf(numbers).map(([title, parts], number) =>
-      make(
-        "section",
-        {},
-        make("h3", {}, `${number + 1}  ${title}`),
-        ...parts.map((part) => this.figure(part, numbers)),
-      ),
+      make("section", {}, make("h3", {}, `${number + 1}  ${title}`), ...parts.map((part) => this.figure(part, numbers, cellOf(part.matrix)))),
     );
     this.steps.replaceChildren(...steps);
     this.box.replaceChildren(
@@ -141,13 +136,43 @@ class Walk implements OpenView {
     );
   }
 
-  private figure(part: Part, numbers: WalkNumbers): HTMLElement {
+  private hints(): string[] {
+    const isMean = this.shown!.head < 0 && this.shown!.read.heads.length > 1;
+    const hints = isMean ? ["a mean over heads has no queries and keys; choose a head above"] : [];
+    return [...hints, "hover over a cell for its formula; click a row to select its query"];
+  }
+
+  /** Create one step, with the matrices as large as the window allows; the last one is the table of a query. */
+  private buildOne(numbers: WalkNumbers): void {
+    const heads = this.shown!.read.heads.length;
+    const previous = make("button", { type: "button", click: () => this.goTo(this.step - 1) }, "\u2190 previous");
+    const next = make("button", { type: "button", click: () => this.goTo(this.step + 1) }, "next \u2192");
+    const title = make("strong", {});
+    const tools = make("div", { class: "tools" }, previous, next, title, heads > 1 ? `head ${numbers.head + 1} of ${heads}` : "");
+    this.steps.replaceChildren();
+    this.box.replaceChildren(tools, this.steps, this.formula);
+    const area = { width: this.steps.clientWidth, height: this.steps.clientHeight - CAPTION };
+    const steps = stepsOf(numbers).flatMap(([title, parts]) => screensOf(parts, numbers, area).map((screen) => ({ title, ...screen })));
+    this.count = steps.length + 1;
+    this.step = Math.min(this.step, this.count - 1);
+    const shown = steps[this.step];
+    if (shown) this.steps.append(make("section", {}, ...shown.parts.map((part) => this.figure(part, numbers, shown.cell))));
+    else this.showTable();
+    title.textContent = `step ${this.step + 1} of ${this.count}: ${shown?.title ?? "the keys of one query"}`;
+    previous.disabled = this.step === 0;
+    next.disabled = this.step === this.count - 1;
+  }
+
+  /** Show the table instead of matrices, as large as the window allows. */
+  private showTable(): void {
+    this.formula.remove();
+    this.steps.append(this.asked);
+    const zoom = Math.min(this.steps.clientWidth / this.asked.scrollWidth, this.steps.clientHeight / this.asked.scrollHeight);
+    this.asked.style.zoom = Math.max(LEAST_ZOOM, Math.min(MOST_ZOOM, zoom - 0.01)).toFixed(2);
+  }
+
+  private figure(part: Part, numbers: WalkNumbers, cell: CellSize): HTMLElement {
     const { rows, columns } = part.matrix;
-    const hasNumbers = columns <= MOST_COLUMNS && rows <= MOST_ROWS;
-    const [across, down] = [Math.min(columns, MOST_CELLS), Math.min(rows, MOST_CELLS)];
-    const cell: [number, number] = hasNumbers
-      ? [WIDE, HIGH]
-      : [(Math.min(CELL, SIDE / across) * across) / columns, (Math.min(CELL, SIDE / down) * down) / rows];
     const size = `${rows.toLocaleString("en")} \u00d7 ${columns.toLocaleString("en")}`;
     const reduced = rows > MOST_CELLS || columns > MOST_CELLS;
     const note = reduced
@@ -169,7 +194,7 @@ class Walk implements OpenView {
       "figure",
       {},
       make("figcaption", {}, make("strong", {}, part.title), ` ${note}`),
-      make("div", { class: "walk-matrix" }, ...labelsOf(part, numbers, cell), canvas),
+      make("div", { class: "walk-matrix", style: `font-size: ${cell.type}px` }, ...labelsOf(part, numbers, cell), canvas),
     );
   }
 
@@ -196,7 +221,8 @@ class Walk implements OpenView {
   private explain(): void {
     const found = this.active && this.canvases.get(this.active.name);
     const { row, column } = this.active ?? { row: 0, column: 0 };
-    const lines = found?.part.explain?.(row, column) ?? [];
+    const hint = isPresenting() && !found ? this.hints() : [];
+    const lines = found?.part.explain?.(row, column) ?? hint;
     this.formula.replaceChildren(...lines.map((line) => make("span", {}, line)));
     this.formula.dataset["number"] = found ? exact(found.part.matrix.at(row, column)) : "";
   }
@@ -205,8 +231,9 @@ class Walk implements OpenView {
     for (const { canvas, part, cell } of this.canvases.values()) this.paintMatrix(canvas, part, cell);
   }
 
-  private paintMatrix(canvas: HTMLCanvasElement, part: Part, [wide, high]: [number, number]): void {
+  private paintMatrix(canvas: HTMLCanvasElement, part: Part, cell: CellSize): void {
     const { matrix } = part;
+    const { wide, high } = cell;
     const [width, height] = [wide * matrix.columns, high * matrix.rows];
     const drawing = prepareCanvas(canvas, Math.max(1, width), Math.max(1, height));
     const cells = reduceCells(matrix, MOST_CELLS);
@@ -218,21 +245,21 @@ class Walk implements OpenView {
         const number = cells.at(row, column);
         drawing.fillStyle = Number.isFinite(number) ? scale.css(number) : isDark() ? "#2c2c2f" : "#d9dee4";
         drawing.fillRect(column * across, row * down, across + 0.3, down + 0.3);
-        if (wide < WIDE || high < HIGH) continue;
-        drawing.font = font(11);
+        if (!cell.font) continue;
+        drawing.font = font(cell.font);
         drawing.textAlign = "center";
         drawing.textBaseline = "middle";
         drawing.fillStyle = Number.isFinite(number) ? scale.ink(number) : cssVariable("--ink");
-        drawing.fillText(cellNumber(number, part.isWeights), (column + 0.5) * across, (row + 0.5) * down + 1);
+        drawing.fillText(cellNumber(number, part.isWeights), (column + 0.5) * across, (row + 0.5) * down + 1, across - 1);
       }
     }
     drawing.strokeStyle = cssVariable("--line");
     drawing.strokeRect(0.5, 0.5, width - 1, height - 1);
-    this.paintMarks(drawing, part, [wide, high]);
+    this.paintMarks(drawing, part, cell);
   }
 
   /** Frame the row of the pinned query, and the active cell. */
-  private paintMarks(drawing: CanvasRenderingContext2D, part: Part, [wide, high]: [number, number]): void {
+  private paintMarks(drawing: CanvasRenderingContext2D, part: Part, { wide, high }: CellSize): void {
     const { query } = this.shown!;
     drawing.strokeStyle = cssVariable("--pin");
     drawing.lineWidth = 2;
@@ -286,19 +313,47 @@ function cellAt(canvas: HTMLCanvasElement, event: MouseEvent, rows: number, colu
   return { row: index((event.clientY - top) / height, rows), column: index((event.clientX - left) / width, columns) };
 }
 
-/** Return the labels of the columns of a matrix, if they are keys and their cells have room, and those of its rows. */
-function labelsOf(part: Part, numbers: WalkNumbers, [wide, high]: [number, number]): HTMLElement[] {
+/** Return the size of the cells on the page: those of small matrices have numbers. */
+function cellOf({ rows, columns }: Matrix): CellSize {
+  if (columns <= MOST_COLUMNS && rows <= MOST_ROWS) return { wide: WIDE, high: HIGH, font: TYPE, type: TYPE };
+  const side = (count: number) => {
+    const cells = Math.min(count, MOST_CELLS);
+    return (Math.min(CELL, SIDE / cells) * cells) / count;
+  };
+  return { wide: side(columns), high: side(rows), font: 0, type: TYPE };
+}
+
+/** Return the matrices of a step that are shown together: side by side, unless only one has room for its numbers. */
+function screensOf(parts: Part[], numbers: WalkNumbers, area: { width: number; height: number }): { parts: Part[]; cell: CellSize }[] {
+  const together = fillArea(parts.map((part) => shapeOf(part, numbers)), area);
+  const alone = parts.map((part) => ({ parts: [part], cell: fillArea([shapeOf(part, numbers)], area) }));
+  return !together.font && alone.every(({ cell }) => cell.font) ? alone : [{ parts, cell: together }];
+}
+
+function shapeOf(part: Part, numbers: WalkNumbers): MatrixShape {
+  const measure = document.createElement("canvas").getContext("2d")!;
+  measure.font = font(100);
+  const widths = rowLabels(part, numbers).map((label) => measure.measureText(axisLabel(label)).width / 100);
+  const { rows, columns } = part.matrix;
+  return { rows, columns, label: Math.min(MOST_LABEL, Math.max(0, ...widths)) };
+}
+
+function rowLabels(part: Part, numbers: WalkNumbers): string[] {
+  return (part.rows === "query" ? numbers.queries : numbers.keys).slice(0, part.matrix.rows);
+}
+
+/** Return the labels of the columns of a matrix, if they are keys, and those of its rows, if there is room. */
+function labelsOf(part: Part, numbers: WalkNumbers, { wide, high, type }: CellSize): HTMLElement[] {
   const list = (kind: string, labels: readonly string[], size: string) =>
     make(
       "div",
       { class: kind, "aria-hidden": "true" },
       ...labels.map((label) => make("span", { style: size, title: axisLabel(label) }, axisLabel(label))),
     );
-  const { rows, columns } = part.matrix;
-  const ofRows = part.rows === "query" ? numbers.queries : numbers.keys;
   const lists: HTMLElement[] = [];
-  if (part.columns === "key" && wide >= WIDE) lists.push(list("walk-columns", numbers.keys.slice(0, columns), `width: ${wide}px`));
-  if (high >= LABELED) lists.push(list("walk-rows", ofRows.slice(0, rows), `height: ${high}px; line-height: ${high}px`));
+  const hasColumns = part.columns === "key" && wide >= LABELED_WIDE * type;
+  if (hasColumns) lists.push(list("walk-columns", numbers.keys.slice(0, part.matrix.columns), `width: ${wide}px`));
+  if (high >= LABELED_HIGH * type) lists.push(list("walk-rows", rowLabels(part, numbers), `height: ${high}px; line-height: ${high}px`));
   return lists;
 }
 

@@ -18,7 +18,7 @@ from regard.recipes.registry import NAMES, RECIPES, get_entry
 from regard.recipes.run_folder import check_data_files, read_run
 from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
-from regard.settings.options import apply_variants, option_name, parse, peek_option, wants_help
+from regard.settings.options import apply_variants, option_name, parse, peek_option, refuse_missing, wants_help
 from regard.settings.ranges import Seed, Threads
 from regard.settings.tree import apply_changes, collect_groups, to_plain
 from regard.system.allocator import keep_freed_memory
@@ -69,8 +69,9 @@ def run(argv: list[str]) -> int:
             return DONE
         folder = peek_option(argv, "run")
         if folder is None:
-            raise UserError(
-                f"RECIPE is missing: {USAGE}; the recipes are {', '.join(RECIPES)}. To continue a run, give --run RUN"
+            names = ", ".join(RECIPES)
+            refuse_missing(
+                f"RECIPE is missing: {USAGE}; the recipes are {names}. To continue a run, give --run RUN", argv
             )
         before, rest = read_run(folder), argv
         recipe, chosen, config = before.recipe, get_entry(before.recipe), before.config

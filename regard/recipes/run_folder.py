@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from regard.errors import UserError, did_you_mean
+from regard.errors import UserError, similar_names
 from regard.recipes import learned_files
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import Init, Run, data_paths, find_moved_data, parameter_settings, training_fingerprint
@@ -56,9 +56,9 @@ def read_run(folder: str | Path, own: Entry | None = None) -> Run:
         if path.parent.is_file():
             raise UserError(f"{folder} is a file, expected a run folder; an archive must be unpacked first")
         problem = "is not a run folder: it has no run.json" if Path(folder).is_dir() else "does not exist"
-        parent = path.parent.parent
-        near = did_you_mean(path.parent.name, [one.name for one in parent.glob("*/")]) if parent.is_dir() else ""
-        raise UserError(f"{folder} {problem}; create one with `regard train RECIPE --run {folder}`{near and '.'}{near}")
+        near = " or ".join(_suggest_runs(path.parent))
+        hint = f". Did you mean {near}?" if near else f"; create one with `regard train RECIPE --run {folder}`"
+        raise UserError(f"{folder} {problem}{hint}")
     content = _json(path)
     version = content.get("format_version")
     if type(version) is int and version != FORMAT_VERSION:
@@ -304,6 +304,19 @@ def check_data_files(run: Run, *, is_resumed: bool) -> None:
                     f" The run was started with this file: if it has moved, give {option} NEW." if is_resumed else ""
                 )
                 raise UserError(f"{error}{moved}") from error
+
+
+def _suggest_runs(folder: Path) -> list[str]:
+    """Return the most recent runs in a folder; if there is none, those of similar names beside it and in runs/."""
+    if inside := _list_runs(folder):
+        return [str(run) for run in inside[:_MAX_SHOWN]]
+    near = {run.name: str(run) for parent in (Path("runs"), folder.parent) for run in _list_runs(parent)}
+    return [near[name] for name in similar_names(folder.name, near)]
+
+
+def _list_runs(folder: Path) -> list[Path]:
+    """Return the run folders in a folder, the most recently changed first."""
+    return [path.parent for path in sorted(folder.glob(f"*/{_FILE}"), key=os.path.getmtime, reverse=True)]
 
 
 def check_own_files(folder: Path, learned: Iterable[str]) -> None:

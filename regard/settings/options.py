@@ -11,7 +11,7 @@ Dashes and underscores in names are equivalent. The last value of a repeated opt
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from regard.errors import UserError
 from regard.settings.tree import Setting, apply_changes, select_variants, settings_by_path
@@ -46,6 +46,12 @@ def option_name(path: str) -> str:
 def wants_help(argv: Sequence[str]) -> bool:
     """Return True if -h or --help is among the options."""
     return any(word in ("-h", "--help") for word in _before_end(argv))
+
+
+def refuse_missing(message: str, argv: Sequence[str]) -> NoReturn:
+    """Raise UserError for a command line without its first argument; for a misspelled --help in its place."""
+    hint = suggest(argv[0], ["--help"]) if argv else ""
+    raise UserError(f"unknown option {argv[0]}{hint}" if hint else message)
 
 
 def peek_option(argv: Sequence[str], name: str) -> str | None:
@@ -88,6 +94,8 @@ def _split(argv: Sequence[str], settings: Mapping[str, Setting], config: Any) ->
         if word == "--":
             return [*positionals, *rest], options
         if not word.startswith("--"):
+            if word.startswith("-") and _path(word[1:].partition("=")[0]) in settings:
+                raise UserError(f"unknown option {word}; did you mean -{word}? To give it as an argument, put -- before")
             positionals.append(word)
             continue
         name, equals, value = word.partition("=")
@@ -151,7 +159,7 @@ def _unknown(name: str, path: str, settings: Mapping[str, Setting], config: Any)
     if switch != path and switch in settings and settings[switch].kind.bases == (bool,):
         above, dot, last = switch.rpartition(".")
         return UserError(f"unknown option {name}; did you mean {option_name(f'{above}{dot}no_{last}')}?")
-    known = [option_name(known) for known in settings]
+    known = [option_name(known) for known in (*settings, "help")]
     hint = _suggest_same_ending(path, settings) or suggest(option_name(path), known)
     return UserError(f"unknown option {name}{hint or '; --help lists all'}")
 

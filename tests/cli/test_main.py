@@ -44,7 +44,17 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 BAD = {
     "trian": "unknown command 'trian'; did you mean train?",
-    "--versions": "unknown option '--versions'; the commands are train, evaluate",
+    "hlep": "unknown command 'hlep'; did you mean help?",
+    "xyzzy": "unknown command 'xyzzy'; the commands are train, evaluate",
+    "translate --data.train x.tsv": "unknown command 'translate'; did you mean train translate?",
+    "--versions": "unknown option '--versions'; did you mean --version?",
+    "--xyzzy": "unknown option '--xyzzy'; the options are --help, --version",
+    "train --helpp": "unknown option --helpp; did you mean --help?",
+    "train dates --helpp": "unknown option --helpp; did you mean --help?",
+    "predict --hepl": "unknown option --hepl; did you mean --help?",
+    "predict {run} stop -json": "unknown option -json; did you mean --json?",
+    "predict {run}/.. stop": "is not a run folder: it has no run.json. Did you mean {run}/../run?",
+    "predict {run}n stop": "runn does not exist. Did you mean {run}?",
     "train": "RECIPE is missing: .*the recipes are dates, translate",
     "train dats": "unknown recipe 'dats'; did you mean dates?",
     "train xyzzy": "unknown recipe 'xyzzy'; the recipes are dates, translate",
@@ -89,7 +99,7 @@ def test_error_is_reported_in_one_line(line: str, run: Path, capfd: pytest.Captu
     assert out == ""
     assert err.startswith("regard: ")
     assert err.count("\n") == 1
-    assert re.search(BAD[line].replace("?", r"\?"), err), err
+    assert re.search(BAD[line].format(run=run).replace("?", r"\?"), err), err
 
 
 def test_empty_text_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

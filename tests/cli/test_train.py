@@ -80,7 +80,7 @@ def test_a_run_is_continued_by_its_folder_to_the_weights_of_one_that_never_stopp
         (["--run", "{run}", "--train.lr", "0.5"], "--train.lr is .* there and 0.5 here.*continues that run"),
         (["--run", "{run}", "--preset", "gpt"], "--preset needs a RECIPE"),
         (["--run", "nowhere"], "nowhere does not exist; create one with `regard train RECIPE --run nowhere`"),
-        (["--run", "{run}s"], "s`. Did you mean 'run'?"),
+        (["--run", "{run}s"], "runs does not exist. Did you mean /.*/run?"),
         (["--run", "{run}", "--train.lrr", "1"], "unknown option --train.lrr; did you mean --train.lr"),
     ],
 )

@@ -147,6 +147,24 @@ def test_lines_of_several_text_files_begin_with_the_name(run: Path, files: Path,
 
 
 @pytest.mark.filterwarnings("ignore:never seen in training")
+def test_lines_of_standard_input_among_files_are_named(
+    run: Path, files: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    def predict_all(*words: str) -> list[str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"live\n-\n")))
+        return predict(run, "lines.txt", "-", "stop it", *words, capsys=capsys)
+
+    names = ["lines.txt"] * 3 + ["-"] * 2
+    assert [line.partition("\t")[0] for line in predict_all()] == [*names, ""]
+    answers = [json.loads(line) for line in predict_all("--json")]
+    assert [answer.get("file") for answer in answers] == [*names, None]
+    assert [answer["source"] for answer in answers] == [*WORDS, "live", "-", "stop it"]
+    assert [answer.get("line") for answer in answers] == [1, 2, 3, 1, 2, None]
+    assert predict_all("--out", "out.txt") == []
+    assert Path("out.txt").read_text(encoding="utf-8").splitlines() == predict_all()
+
+
+@pytest.mark.filterwarnings("ignore:never seen in training")
 def test_several_texts_of_several_words_are_inputs(run: Path, capsys) -> None:
     assert predict(run, "stop it", "live on", capsys=capsys) == load(run).predict(["stop it", "live on"])
     assert main(["predict", str(run), "stop", "live"]) == 2

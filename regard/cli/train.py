@@ -15,7 +15,7 @@ from regard.recipes.base.run import Run
 from regard.recipes.metrics.report import score_table
 from regard.recipes.presets import apply_preset
 from regard.recipes.registry import NAMES, RECIPES, get_entry
-from regard.recipes.run_folder import check_data_files, read_run
+from regard.recipes.run_folder import check_data_files, check_run_folder, read_init, read_run
 from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
 from regard.settings.options import apply_variants, option_name, parse, peek_option, refuse_missing, wants_help
@@ -81,7 +81,7 @@ def run(argv: list[str]) -> int:
     if init is not None:
         if before is not None or preset is not None:
             raise UserError("--init starts a new run of a RECIPE with the settings of that run: leave out --preset")
-        start, config = importlib.import_module("regard.recipes.initial").read_init(Path(init), recipe)
+        start, config = read_init(Path(init), recipe)
     if preset is not None:
         if before is not None:
             raise UserError(f"--preset needs a RECIPE: the run {peek_option(rest, 'run')} has its own settings")
@@ -116,8 +116,9 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
         if entry.needs_data and run.config.data.train is None and (folder / "run.json").exists():
             raise UserError(f"{error}. To continue the run in {folder}: regard train --run {folder}") from error
         raise
+    check_run_folder(folder, run)
     if not (folder / "run.json").exists():
-        check_data_files(run, is_resumed=False)
+        check_data_files(run.recipe, run.config.data)
     keep_freed_memory()
     announce_compiling()
     with report_slow(print_notice, "loading PyTorch"):

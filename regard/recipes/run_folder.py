@@ -28,7 +28,7 @@ from regard.recipes.registry import NAMES, RECIPES
 from regard.settings.options import option_name
 from regard.settings.tree import apply_changes, find_differences, to_plain
 from regard.system.files import check_file, check_readable, read_json
-from regard.system.fingerprints import add_checksum, summarize, verify_checksum
+from regard.system.fingerprints import add_checksum, file_fingerprint, summarize, verify_checksum
 from regard.system.lock import DirectoryChangedError, RunDirectory, lock_directory
 from regard.system.output_files import FOLDERS, check_no_link, claim_folder
 from regard.system.writing import write_atomically
@@ -41,7 +41,8 @@ _MAX_SHOWN = 5
 _UNFINISHED = {".run.json.new", ".learned.json.new", ".report.json.new", ".learned.new"}
 """Temporary files that a killed process may have left behind."""
 _REPORT = "report.json"
-_RESULTS = (_REPORT, "model.safetensors", "log.jsonl")
+_WEIGHTS = "model.safetensors"
+_RESULTS = (_REPORT, _WEIGHTS, "log.jsonl")
 _TRAINING = {"log.jsonl", "tb", "checkpoints", "snapshots", ".model.safetensors.new"}
 """Files that training creates before its first checkpoint."""
 
@@ -93,6 +94,24 @@ def read_run(folder: str | Path, own: Entry | None = None) -> Run:
     return Run(**start, config=config, init=None if init is None else Init(**init), own=own)
 
 
+def read_init(folder: Path, recipe: str, own: Entry | None = None) -> tuple[Init, Any]:
+    """Return the reference to a trained run, and its settings as defaults: without files of data, and for training.
+
+    Raises: UserError if the run is of another recipe, or has no parameters.
+    """
+    before = read_run(folder, own)
+    if before.recipe != recipe:
+        raise UserError(f"--init {folder}: is a run of {before.recipe}, expected a run of {recipe}")
+    path = folder / _WEIGHTS
+    if not path.is_file():
+        raise UserError(f"--init {folder}: {path} is missing: the run has no parameters yet")
+    learned_files.check_learned(folder)
+    default, config = type(before.config)(), before.config
+    files = {name: getattr(default.data, name) for name in ("train", "val", "test") if hasattr(default.data, name)}
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, **files), train=default.train)
+    return Init(folder=str(folder.absolute()), weights=file_fingerprint(path)), config
+
+
 class RunFolder:
     """Folder of a run, locked for training. What it held before is read once, under the lock.
 
@@ -129,7 +148,7 @@ class RunFolder:
         if self.is_resumed:
             self.run = dataclasses.replace(before, config=self.run.config)
             self.report = self._find_report(notify)
-            is_finished = (folder / _REPORT).exists() and (folder / "model.safetensors").exists()
+            is_finished = (folder / _REPORT).exists() and (folder / _WEIGHTS).exists()
             if self.report is None and is_finished and not _has_checkpoint(folder):
                 raise UserError(
                     f"the run in {folder} is finished and kept no checkpoints (--train.keep-finished model), so it "
@@ -173,7 +192,7 @@ class RunFolder:
         except UserError as error:
             notify(f"{error}; it is written again")
             return None
-        return report if same and (folder / "model.safetensors").exists() else None
+        return report if same and (folder / _WEIGHTS).exists() else None
 
     def _is_finished(self, folder: Path) -> bool:
         """Return True if the run in the folder has the same settings; if it kept no checkpoints, the same limits."""
@@ -281,10 +300,21 @@ def open_run_folder(
                 path.rmdir()
 
 
-def check_data_files(run: Run, *, is_resumed: bool) -> None:
-    """Raise UserError for a file of data that does not exist, without reading any."""
-    data = to_plain(run.config)["data"]
-    if run.recipe not in NAMES or data.get("format") == "huggingface":
+def check_run_folder(folder: Path, run: Run) -> None:
+    """Raise UserError as `open_run_folder` if a folder holds another run or files of something else.
+
+    Imports no torch; nothing is locked or written, so that the folder must be checked again when it is opened.
+    """
+    _check_path(folder)
+    if folder.is_dir():
+        # The precision matters only if there is nothing to resume.
+        RunFolder(RunDirectory(folder), run, lambda: (run.config.train.precision, ""), notify=lambda _: None)
+
+
+def check_data_files(recipe: str, settings: Any, *, is_resumed: bool = False) -> None:
+    """Raise UserError for a file that settings of data name and that does not exist, without reading any."""
+    data = to_plain(settings)
+    if recipe not in NAMES or data.get("format") == "huggingface":
         return  # a recipe of the user may give other meanings to these settings
     for name, value in data.items():
         for path in value if isinstance(value, list) else [value]:
@@ -346,7 +376,7 @@ def release(folder: Path) -> None:
 
 def has_begun(folder: Path) -> bool:
     """Return True if the run has a checkpoint, its own or of a model that it trains first, or weights."""
-    return _has_checkpoint(folder) or (folder / "model.safetensors").exists()
+    return _has_checkpoint(folder) or (folder / _WEIGHTS).exists()
 
 
 def _has_checkpoint(folder: Path) -> bool:

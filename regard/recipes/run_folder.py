@@ -12,6 +12,7 @@ The checksum covers the whole file. After an intended edit, set "checksum" to th
 """
 
 import dataclasses
+import glob
 import json
 import os
 import shutil
@@ -321,15 +322,19 @@ def check_data_files(recipe: str, settings: Any, *, is_resumed: bool = False) ->
             is_file = name.startswith(("train", "val", "test")) and isinstance(path, str) and not path.startswith("hf:")
             if not is_file or os.path.exists(path):
                 continue
+            option = option_name(f"data.{name}")
+            if matches := glob.glob(path, recursive=True):
+                one = "join them into one file" if RECIPES[recipe].input == "text" else "name their folder"
+                remedy = "name them, or leave out the quotes" if isinstance(value, list) else f"it takes one: {one}"
+                raise UserError(f"{option}: {path} is a pattern of {len(matches)} files, and is not expanded: {remedy}")
             if path == "-":
                 raise UserError(
-                    f"{option_name(f'data.{name}')} must be a file, got - (standard input), which cannot be read more "
+                    f"{option} must be a file, got - (standard input), which cannot be read more "
                     "than once, as resumed and later runs must: write the data to a file"
                 )
             try:
                 check_readable(Path(path))
             except UserError as error:
-                option = option_name(f"data.{name}")
                 moved = (
                     f" The run was started with this file: if it has moved, give {option} NEW." if is_resumed else ""
                 )

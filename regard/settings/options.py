@@ -69,7 +69,10 @@ def parse(argv: Sequence[str], own: Own, config: Config, *, max_positionals: int
     own_settings, settings = settings_by_path(own), settings_by_path(config)
     positionals, options = _split(argv, own_settings | settings, config)
     if len(positionals) > max_positionals:
-        raise UserError(f"{positionals[max_positionals]!r} is an unexpected argument; expected {expected}")
+        word = positionals[max_positionals]
+        option = argv[argv.index(word) - 2] if argv.index(word) > 1 else ""
+        reason = f", since {option} takes one value" if option.startswith("--") and "=" not in option else ""
+        raise UserError(f"{word!r} is an unexpected argument{reason}; expected {expected}")
     own_changes, changes = _nest(options, own_settings), _nest(options, settings)
     own = apply_changes(own, own_changes, called=option_name)
     return Parsed(positionals, own, apply_changes(config, changes, called=option_name))

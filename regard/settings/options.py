@@ -98,7 +98,9 @@ def _split(argv: Sequence[str], settings: Mapping[str, Setting], config: Any) ->
             return [*positionals, *rest], options
         if not word.startswith("--"):
             if word.startswith("-") and _path(word[1:].partition("=")[0]) in settings:
-                raise UserError(f"unknown option {word}; did you mean -{word}? To give it as an argument, put -- before")
+                raise UserError(
+                    f"unknown option {word}; did you mean -{word}? As an argument, put it after --"
+                )
             positionals.append(word)
             continue
         name, equals, value = word.partition("=")

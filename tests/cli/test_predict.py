@@ -273,6 +273,10 @@ def test_bad_inputs_are_skipped_in_their_place_or_truncated(run: Path, files: Pa
     assert "input 2 is too long" in err
     assert "bad.txt, line 3: not UTF-8" in err
     assert "skipped 2 of 4 inputs" in err
+    ranked = ["--decode.n-best", "2", "--decode.beam", "2", "--on-bad", "skip"]
+    rows = [line.split("\t") for line in predict(run, "bad.txt", *ranked, capsys=capsys)]
+    assert [row[:2] for row in rows] == [["1", "1"], ["1", "2"], ["2", ""], ["3", ""], ["4", "1"], ["4", "2"]]
+    assert [row[2:] for row in rows[2:4]] == [["", ""]] * 2
     assert main(["predict", str(run), "bad.txt", "--on-bad", "truncate", "--json"]) == 0
     out, err = capsys.readouterr()
     rows = [json.loads(line) for line in out.splitlines()]

@@ -93,6 +93,19 @@ def test_what_does_not_continue_a_run_is_named(words: list[str], message: str, r
     assert re.search(message.replace("?", r"\?"), capsys.readouterr().err)
 
 
+@pytest.fixture
+def _without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where a command imports modules that load torch."""
+    import_module = importlib.import_module
+
+    def refuse(name: str) -> ModuleType:
+        assert name not in ("torch", "regard.recipes.training", "regard.recipes.load")
+        return import_module(name)
+
+    monkeypatch.setattr(importlib, "import_module", refuse)
+
+
+@pytest.mark.usefixtures("_without_torch")
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -106,18 +119,11 @@ def test_what_does_not_continue_a_run_is_named(words: list[str], message: str, r
     ],
 )
 def test_refusals_that_need_no_torch_do_not_wait_for_it(
-    line: str, message: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+    line: str, message: str, run: Path, tmp_path: Path, capsys
 ) -> None:
     names = {"run": run, "data": run.parent / "train.tsv", "untested": tmp_path}
     before = read_run(run)
     _write(tmp_path, replace(before, config=replace(before.config, data=replace(before.config.data, test=None))))
-    import_module = importlib.import_module
-
-    def refuse(name: str) -> ModuleType:
-        assert name not in ("torch", "regard.recipes.training", "regard.recipes.load")
-        return import_module(name)
-
-    monkeypatch.setattr(importlib, "import_module", refuse)
     assert main(line.format(**names).split()) == 2
     assert message.format(**names) in capsys.readouterr().err
 

@@ -81,6 +81,8 @@ def expand_words(words: Sequence[str], kind: str, *, may_mix: bool = False) -> l
             )
         if kind not in ("text", "vector") or _looks_like_file(word):
             raise UserError(f"{word}: no such file.{_suggest_file(word)}{_as_text(word, kind)}")
+        if "." in word and " " not in word and (near := _suggest_file(word)):
+            print_notice(f"{word}: no such file, so that it is read as a text.{near}")
         expanded.append(word)
     return expanded
 

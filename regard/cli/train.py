@@ -69,6 +69,8 @@ def run(argv: list[str]) -> int:
             return DONE
         folder = peek_option(argv, "run")
         if folder is None:
+            if late := next((word for word in argv if word in RECIPES), None):
+                raise UserError(f"RECIPE must come first: {USAGE.replace('RECIPE', late)}")
             names = ", ".join(RECIPES)
             refuse_missing(
                 f"RECIPE is missing: {USAGE}; the recipes are {names}. To continue a run, give --run RUN", argv
@@ -98,7 +100,9 @@ def run(argv: list[str]) -> int:
     if wants_help(rest):
         print(_help(chosen, apply_variants(config, rest)))
         return DONE
-    parsed = parse(rest, options, config, max_positionals=0, expected=f"only options after `{recipe}`")
+    example = "--data.train FILE" if hasattr(config.data, "train") else "--train.steps N"
+    expected = f"only options after `{recipe}`, such as {example}"
+    parsed = parse(rest, options, config, max_positionals=0, expected=expected)
     if parsed.own.print_config:
         print(yaml.safe_dump(to_plain(parsed.config), sort_keys=False, allow_unicode=True), end="")
         return DONE

@@ -98,9 +98,7 @@ def _split(argv: Sequence[str], settings: Mapping[str, Setting], config: Any) ->
             return [*positionals, *rest], options
         if not word.startswith("--"):
             if word.startswith("-") and _path(word[1:].partition("=")[0]) in settings:
-                raise UserError(
-                    f"unknown option {word}; did you mean -{word}? As an argument, put it after --"
-                )
+                raise UserError(f"unknown option {word}; did you mean -{word}? As an argument, put it after --")
             positionals.append(word)
             continue
         name, equals, value = word.partition("=")
@@ -165,7 +163,7 @@ def _unknown(name: str, path: str, settings: Mapping[str, Setting], config: Any)
         above, dot, last = switch.rpartition(".")
         return UserError(f"unknown option {name}; did you mean {option_name(f'{above}{dot}no_{last}')}?")
     known = [option_name(known) for known in (*settings, "help")]
-    hint = _suggest_same_ending(path, settings) or suggest(option_name(path), known)
+    hint = _suggest_same_ending(path, settings) or _suggest_below(path, settings) or suggest(option_name(path), known)
     return UserError(f"unknown option {name}{hint or '; --help lists all'}")
 
 
@@ -186,6 +184,12 @@ def _suggest_same_ending(path: str, settings: Iterable[str]) -> str:
     """Suggest --model.core.layers for `--layers`."""
     last = path.rpartition(".")[2]
     names = [option_name(known) for known in settings if known.rpartition(".")[2] == last][:3]
+    return f"; did you mean {' or '.join(names)}?" if names else ""
+
+
+def _suggest_below(path: str, settings: Iterable[str]) -> str:
+    """Suggest --data.train or --data.val for `--data`."""
+    names = [option_name(known) for known in settings if known.startswith(f"{path}.")][:2]
     return f"; did you mean {' or '.join(names)}?" if names else ""
 
 

@@ -147,6 +147,14 @@ def test_lines_of_several_text_files_begin_with_the_name(run: Path, files: Path,
 
 
 @pytest.mark.filterwarnings("ignore:never seen in training")
+def test_text_that_resembles_the_name_of_a_file_is_reported(run: Path, files: Path, capsys) -> None:
+    (files / "live").touch()
+    for text, is_reported in (("pairs.tvs", True), ("lives", False), ("e.g", False)):
+        assert main(["predict", str(run), text]) == 0
+        assert ("so that it is read as a text. Did you mean pairs.tsv?" in capsys.readouterr().err) == is_reported
+
+
+@pytest.mark.filterwarnings("ignore:never seen in training")
 def test_lines_of_standard_input_among_files_are_named(
     run: Path, files: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:

@@ -69,12 +69,7 @@ def run(argv: list[str]) -> int:
             return DONE
         folder = peek_option(argv, "run")
         if folder is None:
-            if late := next((word for word in argv if word in RECIPES), None):
-                raise UserError(f"RECIPE must come first: {USAGE.replace('RECIPE', late)}")
-            names = ", ".join(RECIPES)
-            refuse_missing(
-                f"RECIPE is missing: {USAGE}; the recipes are {names}. To continue a run, give --run RUN", argv
-            )
+            refuse_missing(_describe_missing_recipe(argv), argv)
         before, rest = read_run(folder), argv
         recipe, chosen, config = before.recipe, get_entry(before.recipe), before.config
         options = replace(options, seed=before.seed)
@@ -147,6 +142,12 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
     program = "regard" if run.recipe in NAMES else f"python {sys.argv[0]}"
     print(f"\nThe run is in {folder}: try  {program} predict {folder} INPUT")
     return DONE
+
+
+def _describe_missing_recipe(argv: list[str]) -> str:
+    if late := next((word for word in argv if word in RECIPES), None):
+        return f"RECIPE must come first: {USAGE.replace('RECIPE', late)}"
+    return f"RECIPE is missing: {USAGE}; the recipes are {', '.join(RECIPES)}. To continue a run, give --run RUN"
 
 
 def _help_without_recipe() -> str:

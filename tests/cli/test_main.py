@@ -74,7 +74,7 @@ BAD = {
     "evaluate {run} --data.test nowhere.tsv": "nowhere.tsv",
     "evaluate {run} --data.test {run}/../t*.tsv": "--data.test: .*t\\*.tsv is a pattern of 2 files.* leave out the",
     "train translate --data.train {run}/../t*.tsv": "--data.train: .*: it takes one: join them into one file",
-    "train translate --data a.tsv": "unknown option --data; did you mean --data.train or --data.val?",
+    "train translate --data a.tsv": "unknown option --data; did you mean --data.train or --data.train-target?",
     "train --data.train a.tsv translate": "RECIPE must come first: regard train translate \\[options\\]",
     "evaluate {run} a.tsv": "'a.tsv' is an unexpected argument; .* such as --data.test FILE",
     "train translate --data.train a.tsv b.tsv": "'b.tsv' is an unexpected argument, since --data.train takes one value",

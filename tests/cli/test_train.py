@@ -99,7 +99,7 @@ def _without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     import_module = importlib.import_module
 
     def refuse(name: str) -> ModuleType:
-        assert name not in ("torch", "regard.recipes.training", "regard.recipes.load")
+        assert name not in ("torch", "regard.recipes.training", "regard.recipes.load", "regard.recipes.initial")
         return import_module(name)
 
     monkeypatch.setattr(importlib, "import_module", refuse)

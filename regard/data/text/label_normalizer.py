@@ -37,8 +37,9 @@ class LabelNormalizer(dict[str, str]):
         self._counts: Counter[str] = Counter()
 
     def __getitem__(self, label: str) -> str:
-        self._counts[label] += 1
-        return super().__getitem__(label)
+        form = super().__getitem__(label)
+        self._counts[form] += 1
+        return form
 
     def __missing__(self, label: str) -> str:
         form = self[label] = unicodedata.normalize("NFC", label)

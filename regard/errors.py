@@ -25,10 +25,15 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or is_torch
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a sentence that suggests the known names most similar to `name` in any case, or an empty text."""
+def similar_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return up to three known names that are similar to `name` in any case, the most similar first."""
     by_lower: dict[str, str] = {}
     for one in known:
         by_lower.setdefault(one.lower(), one)
-    similar = [by_lower[lower] for lower in difflib.get_close_matches(name.lower(), by_lower, n=3)]
+    return [by_lower[lower] for lower in difflib.get_close_matches(name.lower(), by_lower, n=3)]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a sentence that suggests the known names most similar to `name` in any case, or an empty text."""
+    similar = similar_names(name, known)
     return f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""

@@ -10,6 +10,7 @@ from regard.errors import DONE, UserError
 from regard.recipes.base.config import Evaluation, defaults_of_run
 from regard.recipes.metrics.report import score_table
 from regard.recipes.registry import get_entry
+from regard.recipes.run_folder import check_data_files
 from regard.settings.declare import settings
 from regard.settings.help import page
 from regard.settings.options import parse, wants_help
@@ -47,9 +48,19 @@ def run(argv: list[str]) -> int:
             + help_ending("evaluate", record)
         )
         return DONE
-    parsed = parse(argv, EvaluateOptions(), defaults, max_positionals=1, expected="one run folder, and options")
+    parsed = parse(
+        argv,
+        EvaluateOptions(),
+        defaults,
+        max_positionals=1,
+        expected="one run folder, and options such as --data.test FILE",
+    )
     if "-" in parsed.config.data.test:
         raise UserError("--data.test must be a file, got - (standard input): write the data to a file")
+    if record is not None:
+        check_data_files(record.recipe, parsed.config.data)
+        if not parsed.config.data.test and get_entry(record.recipe).needs_data and not record.config.data.test:
+            raise UserError(f"the run {folder} has no test data: give it with --data.test")
     out = parsed.own.predictions
     if out is not None:
         if len(parsed.config.data.split()) > 1:

@@ -81,6 +81,8 @@ def expand_words(words: Sequence[str], kind: str, *, may_mix: bool = False) -> l
             )
         if kind not in ("text", "vector") or _looks_like_file(word):
             raise UserError(f"{word}: no such file.{_suggest_file(word)}{_as_text(word, kind)}")
+        if "." in word and " " not in word and (near := _suggest_file(word)):
+            print_notice(f"{word}: no such file, so that it is read as a text.{near}")
         expanded.append(word)
     return expanded
 
@@ -133,7 +135,7 @@ def _read_word(word: str, trained: Any, option: str | None) -> Iterator[list[Inp
             print_notice("Reading standard input: one input per line, Ctrl-D to end.")
         lines = read_stream_lines(cast("BufferedIOBase", sys.stdin.buffer), "standard input", on_bad=on_bad)
         try:
-            yield from _to_inputs(lines, "standard input", trained)
+            yield from _to_inputs(lines, word, trained)
         except UserError as error:
             if trained.input in ("text", "vector"):
                 raise
@@ -168,9 +170,9 @@ def _read_table(path: Path, recipe: Any, on_bad: str | None) -> Iterator[Input]:
         raise UserError(text + (f" With --on-bad skip{rest}" if hint and on_bad is not None else "")) from error
 
 
-def _to_inputs(blocks: Iterable[list[str]], origin: str, trained: Any) -> Iterator[list[Input]]:
+def _to_inputs(blocks: Iterable[list[str]], file: str, trained: Any) -> Iterator[list[Input]]:
     """Yield the lines of a file as inputs: texts, or names of files that exist."""
-    number, is_warned, file = 0, False, None if origin == "standard input" else origin
+    number, is_warned, origin = 0, False, "standard input" if file == "-" else file
     for lines in blocks:
         block: list[Input] = []
         for number, line in enumerate(lines, start=number + 1):  # noqa: B020  # numbers go on after a block

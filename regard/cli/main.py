@@ -30,6 +30,7 @@ COMMANDS = {
     "completion": "print the completion script of a shell",
 }
 """Summary of each command; its module is regard.cli.COMMAND."""
+_OPTIONS = ("--help", "--version", "--quiet", "--verbose")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,10 +95,18 @@ def _dispatch(words: list[str]) -> int:
         print(f"regard {__version__}")
         return DONE
     if command not in COMMANDS:
-        kind = "option" if command.startswith("-") else "command"
-        hint = suggest(command, COMMANDS) or f"; the commands are {', '.join(COMMANDS)}"
-        raise UserError(f"unknown {kind} {command!r}{hint}")
+        raise UserError(_describe_unknown(command))
     return importlib.import_module(f"regard.cli.{command}").run(rest)
+
+
+def _describe_unknown(command: str) -> str:
+    """Return the message for a first word that is neither a command nor an option."""
+    kind, known = ("option", _OPTIONS) if command.startswith("-") else ("command", (*COMMANDS, "help"))
+    if command in importlib.import_module("regard.recipes.registry").RECIPES:
+        hint = f"; did you mean train {command}?"
+    else:
+        hint = suggest(command, known) or f"; the {kind}s are {', '.join(known)}"
+    return f"unknown {kind} {command!r}{hint}"
 
 
 def _overview() -> str:

@@ -8,7 +8,7 @@ prints the names of the files written.
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import field, fields, replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from regard.recipes.registry import RECIPES, get_entry
 from regard.settings.declare import settings
 from regard.settings.help import page
 from regard.settings.options import parse, wants_help
-from regard.settings.tree import collect_groups
+from regard.settings.tree import collect_groups, settings_by_path
 from regard.system.compression import plain_name
 from regard.system.output_files import check_output
 from regard.system.progress import show_progress, track
@@ -85,7 +85,7 @@ def run(argv: list[str]) -> int:
             groups = [replace(group, settings=tuple(rest)) for group, rest in zip(groups, shown, strict=True)]
         print(page(USAGE, ABOUT, groups) + help_ending("predict", record))
         return DONE
-    _check_energy(argv, record)
+    _check_options(argv, record, (*settings_by_path(own), *settings_by_path(defaults)))
     count = {"max_positionals": 1 + _MOST, "expected": "a run folder and inputs"}
     parsed = parse(argv, own, defaults, **count)
     if parsed.own.coco and hasattr(defaults, "threshold"):  # average precision is computed of all boxes
@@ -175,16 +175,16 @@ def _are_named(typed: Sequence[str], words: Sequence[str], trained: Any) -> bool
     return not (len(typed) == 1 and is_single_input(typed[0], trained))
 
 
-def _check_energy(argv: Sequence[str], record: Run | None) -> None:
-    """Raise UserError for --energy of a recipe whose models have none."""
-    if record is None or "--energy" not in {word.partition("=")[0] for word in argv}:
+def _check_options(argv: Sequence[str], record: Run | None, known: Iterable[str]) -> None:
+    """Raise UserError for an option of other recipes. known: paths of the options of this one."""
+    if record is None:
         return
-    names = [name for name, entry in RECIPES.items() if "energy" in {item.name for item in fields(entry.options)}]
-    if record.recipe not in names:
-        raise UserError(
-            f"the recipe {record.recipe} has no energy: its model predicts an output for an input, and does not "
-            f"reconstruct the input; --energy is for runs of {', '.join(names)}"
-        )
+    endings = {path.rpartition(".")[2] for path in known}
+    for option in (word.partition("=")[0] for word in argv if word.startswith("--")):
+        name = option[2:].replace("-", "_")
+        others = [entry.name for entry in RECIPES.values() if name in {item.name for item in fields(entry.options)}]
+        if others and name not in endings:
+            raise UserError(f"{option} is for runs of {', '.join(others)}, and {argv[0]} is one of {record.recipe}")
 
 
 class _Printer:
@@ -248,8 +248,10 @@ class _Printer:
             return
         name = (given.file or "") if self.is_named else None  # a text among files has none
         if self.form == "ranked":
-            ranked = [("", 0.0)] if is_bad else recipe.rank_texts(answer)
-            for rank, (text, score) in enumerate(ranked, start=1):
+            if is_bad:
+                print(name or number, "", "", "", sep="\t")
+                return
+            for rank, (text, score) in enumerate(recipe.rank_texts(answer), start=1):
                 print(name or number, rank, f"{score:.4f}", " ".join(text.splitlines()), sep="\t")
             return
         lines = [] if is_bad else recipe.lines(answer)

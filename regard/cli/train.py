@@ -15,10 +15,10 @@ from regard.recipes.base.run import Run
 from regard.recipes.metrics.report import score_table
 from regard.recipes.presets import apply_preset
 from regard.recipes.registry import NAMES, RECIPES, get_entry
-from regard.recipes.run_folder import check_data_files, read_run
+from regard.recipes.run_folder import check_data_files, check_run_folder, read_init, read_run
 from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
-from regard.settings.options import apply_variants, option_name, parse, peek_option, wants_help
+from regard.settings.options import apply_variants, option_name, parse, peek_option, refuse_missing, wants_help
 from regard.settings.ranges import Seed, Threads
 from regard.settings.tree import apply_changes, collect_groups, to_plain
 from regard.system.allocator import keep_freed_memory
@@ -69,9 +69,7 @@ def run(argv: list[str]) -> int:
             return DONE
         folder = peek_option(argv, "run")
         if folder is None:
-            raise UserError(
-                f"RECIPE is missing: {USAGE}; the recipes are {', '.join(RECIPES)}. To continue a run, give --run RUN"
-            )
+            refuse_missing(_describe_missing_recipe(argv), argv)
         before, rest = read_run(folder), argv
         recipe, chosen, config = before.recipe, get_entry(before.recipe), before.config
         options = replace(options, seed=before.seed)
@@ -80,7 +78,7 @@ def run(argv: list[str]) -> int:
     if init is not None:
         if before is not None or preset is not None:
             raise UserError("--init starts a new run of a RECIPE with the settings of that run: leave out --preset")
-        start, config = importlib.import_module("regard.recipes.initial").read_init(Path(init), recipe)
+        start, config = read_init(Path(init), recipe)
     if preset is not None:
         if before is not None:
             raise UserError(f"--preset needs a RECIPE: the run {peek_option(rest, 'run')} has its own settings")
@@ -97,7 +95,9 @@ def run(argv: list[str]) -> int:
     if wants_help(rest):
         print(_help(chosen, apply_variants(config, rest)))
         return DONE
-    parsed = parse(rest, options, config, max_positionals=0, expected=f"only options after `{recipe}`")
+    example = "--data.train FILE" if hasattr(config.data, "train") else "--train.steps N"
+    expected = f"only options after `{recipe}`, such as {example}"
+    parsed = parse(rest, options, config, max_positionals=0, expected=expected)
     if parsed.own.print_config:
         print(yaml.safe_dump(to_plain(parsed.config), sort_keys=False, allow_unicode=True), end="")
         return DONE
@@ -115,8 +115,9 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
         if entry.needs_data and run.config.data.train is None and (folder / "run.json").exists():
             raise UserError(f"{error}. To continue the run in {folder}: regard train --run {folder}") from error
         raise
+    check_run_folder(folder, run)
     if not (folder / "run.json").exists():
-        check_data_files(run, is_resumed=False)
+        check_data_files(run.recipe, run.config.data)
     keep_freed_memory()
     announce_compiling()
     with report_slow(print_notice, "loading PyTorch"):
@@ -141,6 +142,12 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
     program = "regard" if run.recipe in NAMES else f"python {sys.argv[0]}"
     print(f"\nThe run is in {folder}: try  {program} predict {folder} INPUT")
     return DONE
+
+
+def _describe_missing_recipe(argv: list[str]) -> str:
+    if late := next((word for word in argv if word in RECIPES), None):
+        return f"RECIPE must come first: {USAGE.replace('RECIPE', late)}"
+    return f"RECIPE is missing: {USAGE}; the recipes are {', '.join(RECIPES)}. To continue a run, give --run RUN"
 
 
 def _help_without_recipe() -> str:

@@ -130,8 +130,7 @@ def _fastest(model: Any, *, cached_only: bool, **settings: Any) -> Engine | None
         return _snapshot(_FASTEST, model, **settings)
     except UnsupportedModelError as error:
         warnings.warn(
-            f"engine 'torch' is used, which is slower: engine {_FASTEST!r} does not support this model: {error}. "
-            "run.compile() tries again",
+            f"engine 'torch' is used, which is slower: engine {_FASTEST!r} does not support this model: {error}",
             stacklevel=4,
         )
         return None

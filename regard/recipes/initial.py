@@ -6,7 +6,7 @@ parameters    of the same name are copied; their shapes must be equal
 new           parameters of the output whose shape depends on the labels, if the labels are other ones
 """
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,8 @@ import torch
 from torch import nn
 
 from regard.errors import UserError
-from regard.recipes.base.entry import Entry
 from regard.recipes.base.recipe import Recipe
 from regard.recipes.base.run import Init
-from regard.recipes.learned_files import check_learned
 from regard.recipes.run_folder import read_run
 from regard.settings.options import option_name
 from regard.settings.tree import find_differences, to_plain
@@ -26,24 +24,6 @@ from regard.system.fingerprints import file_fingerprint
 from regard.training.tensors import read_tensors, tensors_of
 
 _WEIGHTS, _LABELS = "model.safetensors", "labels.json"
-
-
-def read_init(folder: Path, recipe: str, own: Entry | None = None) -> tuple[Init, Any]:
-    """Return the reference to a trained run, and its settings as defaults: without files of data, and for training.
-
-    Raises: UserError if the run is of another recipe, or has no parameters.
-    """
-    before = read_run(folder, own)
-    if before.recipe != recipe:
-        raise UserError(f"--init {folder}: is a run of {before.recipe}, expected a run of {recipe}")
-    path = folder / _WEIGHTS
-    if not path.is_file():
-        raise UserError(f"--init {folder}: {path} is missing: the run has no parameters yet")
-    check_learned(folder)
-    default, config = type(before.config)(), before.config
-    files = {name: getattr(default.data, name) for name in ("train", "val", "test") if hasattr(default.data, name)}
-    config = replace(config, data=replace(config.data, **files), train=default.train)
-    return Init(folder=str(folder.absolute()), weights=file_fingerprint(path)), config
 
 
 def check_init(recipe: Recipe[Any]) -> None:

@@ -12,6 +12,7 @@ The checksum covers the whole file. After an intended edit, set "checksum" to th
 """
 
 import dataclasses
+import glob
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from regard.errors import UserError, did_you_mean
+from regard.errors import UserError, similar_names
 from regard.recipes import learned_files
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import Init, Run, data_paths, find_moved_data, parameter_settings, training_fingerprint
@@ -28,7 +29,7 @@ from regard.recipes.registry import NAMES, RECIPES
 from regard.settings.options import option_name
 from regard.settings.tree import apply_changes, find_differences, to_plain
 from regard.system.files import check_file, check_readable, read_json
-from regard.system.fingerprints import add_checksum, summarize, verify_checksum
+from regard.system.fingerprints import add_checksum, file_fingerprint, summarize, verify_checksum
 from regard.system.lock import DirectoryChangedError, RunDirectory, lock_directory
 from regard.system.output_files import FOLDERS, check_no_link, claim_folder
 from regard.system.writing import write_atomically
@@ -41,7 +42,8 @@ _MAX_SHOWN = 5
 _UNFINISHED = {".run.json.new", ".learned.json.new", ".report.json.new", ".learned.new"}
 """Temporary files that a killed process may have left behind."""
 _REPORT = "report.json"
-_RESULTS = (_REPORT, "model.safetensors", "log.jsonl")
+_WEIGHTS = "model.safetensors"
+_RESULTS = (_REPORT, _WEIGHTS, "log.jsonl")
 _TRAINING = {"log.jsonl", "tb", "checkpoints", "snapshots", ".model.safetensors.new"}
 """Files that training creates before its first checkpoint."""
 
@@ -56,9 +58,9 @@ def read_run(folder: str | Path, own: Entry | None = None) -> Run:
         if path.parent.is_file():
             raise UserError(f"{folder} is a file, expected a run folder; an archive must be unpacked first")
         problem = "is not a run folder: it has no run.json" if Path(folder).is_dir() else "does not exist"
-        parent = path.parent.parent
-        near = did_you_mean(path.parent.name, [one.name for one in parent.glob("*/")]) if parent.is_dir() else ""
-        raise UserError(f"{folder} {problem}; create one with `regard train RECIPE --run {folder}`{near and '.'}{near}")
+        near = " or ".join(_suggest_runs(path.parent))
+        hint = f". Did you mean {near}?" if near else f"; create one with `regard train RECIPE --run {folder}`"
+        raise UserError(f"{folder} {problem}{hint}")
     content = _json(path)
     version = content.get("format_version")
     if type(version) is int and version != FORMAT_VERSION:
@@ -91,6 +93,24 @@ def read_run(folder: str | Path, own: Entry | None = None) -> Run:
         raise UserError(f"{path}: damaged: init must hold folder and weights, got {init!r}")
     start = {key: content[key] for key in ("recipe", "seed", "created", "regard")}
     return Run(**start, config=config, init=None if init is None else Init(**init), own=own)
+
+
+def read_init(folder: Path, recipe: str, own: Entry | None = None) -> tuple[Init, Any]:
+    """Return the reference to a trained run, and its settings as defaults: without files of data, and for training.
+
+    Raises: UserError if the run is of another recipe, or has no parameters.
+    """
+    before = read_run(folder, own)
+    if before.recipe != recipe:
+        raise UserError(f"--init {folder}: is a run of {before.recipe}, expected a run of {recipe}")
+    path = folder / _WEIGHTS
+    if not path.is_file():
+        raise UserError(f"--init {folder}: {path} is missing: the run has no parameters yet")
+    learned_files.check_learned(folder)
+    default, config = type(before.config)(), before.config
+    files = {name: getattr(default.data, name) for name in ("train", "val", "test") if hasattr(default.data, name)}
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, **files), train=default.train)
+    return Init(folder=str(folder.absolute()), weights=file_fingerprint(path)), config
 
 
 class RunFolder:
@@ -129,7 +149,7 @@ class RunFolder:
         if self.is_resumed:
             self.run = dataclasses.replace(before, config=self.run.config)
             self.report = self._find_report(notify)
-            is_finished = (folder / _REPORT).exists() and (folder / "model.safetensors").exists()
+            is_finished = (folder / _REPORT).exists() and (folder / _WEIGHTS).exists()
             if self.report is None and is_finished and not _has_checkpoint(folder):
                 raise UserError(
                     f"the run in {folder} is finished and kept no checkpoints (--train.keep-finished model), so it "
@@ -173,7 +193,7 @@ class RunFolder:
         except UserError as error:
             notify(f"{error}; it is written again")
             return None
-        return report if same and (folder / "model.safetensors").exists() else None
+        return report if same and (folder / _WEIGHTS).exists() else None
 
     def _is_finished(self, folder: Path) -> bool:
         """Return True if the run in the folder has the same settings; if it kept no checkpoints, the same limits."""
@@ -281,29 +301,57 @@ def open_run_folder(
                 path.rmdir()
 
 
-def check_data_files(run: Run, *, is_resumed: bool) -> None:
-    """Raise UserError for a file of data that does not exist, without reading any."""
-    data = to_plain(run.config)["data"]
-    if run.recipe not in NAMES or data.get("format") == "huggingface":
+def check_run_folder(folder: Path, run: Run) -> None:
+    """Raise UserError as `open_run_folder` if a folder holds another run or files of something else.
+
+    Imports no torch; nothing is locked or written, so that the folder must be checked again when it is opened.
+    """
+    _check_path(folder)
+    if folder.is_dir():
+        # The precision matters only if there is nothing to resume.
+        RunFolder(RunDirectory(folder), run, lambda: (run.config.train.precision, ""), notify=lambda _: None)
+
+
+def check_data_files(recipe: str, settings: Any, *, is_resumed: bool = False) -> None:
+    """Raise UserError for a file that settings of data name and that does not exist, without reading any."""
+    data = to_plain(settings)
+    if recipe not in NAMES or data.get("format") == "huggingface":
         return  # a recipe of the user may give other meanings to these settings
     for name, value in data.items():
         for path in value if isinstance(value, list) else [value]:
             is_file = name.startswith(("train", "val", "test")) and isinstance(path, str) and not path.startswith("hf:")
             if not is_file or os.path.exists(path):
                 continue
+            option = option_name(f"data.{name}")
+            if matches := glob.glob(path, recursive=True):
+                one = "join them into one file" if RECIPES[recipe].input == "text" else "name their folder"
+                remedy = "name them, or leave out the quotes" if isinstance(value, list) else f"it takes one: {one}"
+                raise UserError(f"{option}: {path} is a pattern of {len(matches)} files, and is not expanded: {remedy}")
             if path == "-":
                 raise UserError(
-                    f"{option_name(f'data.{name}')} must be a file, got - (standard input), which cannot be read more "
+                    f"{option} must be a file, got - (standard input), which cannot be read more "
                     "than once, as resumed and later runs must: write the data to a file"
                 )
             try:
                 check_readable(Path(path))
             except UserError as error:
-                option = option_name(f"data.{name}")
                 moved = (
                     f" The run was started with this file: if it has moved, give {option} NEW." if is_resumed else ""
                 )
                 raise UserError(f"{error}{moved}") from error
+
+
+def _suggest_runs(folder: Path) -> list[str]:
+    """Return the most recent runs in a folder; if there is none, those of similar names beside it and in runs/."""
+    if inside := _list_runs(folder):
+        return [str(run) for run in inside[:_MAX_SHOWN]]
+    near = {run.name: str(run) for parent in (Path("runs"), folder.parent) for run in _list_runs(parent)}
+    return [near[name] for name in similar_names(folder.name, near)]
+
+
+def _list_runs(folder: Path) -> list[Path]:
+    """Return the run folders in a folder, the most recently changed first."""
+    return [path.parent for path in sorted(folder.glob(f"*/{_FILE}"), key=os.path.getmtime, reverse=True)]
 
 
 def check_own_files(folder: Path, learned: Iterable[str]) -> None:
@@ -333,7 +381,7 @@ def release(folder: Path) -> None:
 
 def has_begun(folder: Path) -> bool:
     """Return True if the run has a checkpoint, its own or of a model that it trains first, or weights."""
-    return _has_checkpoint(folder) or (folder / "model.safetensors").exists()
+    return _has_checkpoint(folder) or (folder / _WEIGHTS).exists()
 
 
 def _has_checkpoint(folder: Path) -> bool:

@@ -23,12 +23,12 @@ from regard.errors import UserError
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import Run, data_paths
 from regard.recipes.base.trained import TrainedRun
-from regard.recipes.initial import check_init, copy_parameters, read_init
+from regard.recipes.initial import check_init, copy_parameters
 from regard.recipes.learned_files import check_learned
 from regard.recipes.load import create_recipe, load
 from regard.recipes.presets import apply_preset
 from regard.recipes.registry import get_entry
-from regard.recipes.run_folder import RunFolder, check_data_files, open_run_folder
+from regard.recipes.run_folder import RunFolder, check_data_files, open_run_folder, read_init
 from regard.settings.tree import apply_changes, to_plain
 from regard.system.fingerprints import record_digests
 from regard.system.model_size import COPIES_IN_TRAINING, check_model_fits
@@ -146,7 +146,7 @@ def train_run(
             return RunResult(own.report if world.is_main else None, is_interrupted=False, was_finished=True)
         if own.is_resumed:
             notify(f"continuing the run in {folder}")
-        check_data_files(own.run, is_resumed=own.is_resumed)
+        check_data_files(own.run.recipe, own.run.config.data, is_resumed=own.is_resumed)
         result = _fit(own, world, notify)
         if result.is_interrupted or not world.is_main:
             return RunResult(None, is_interrupted=result.is_interrupted, was_finished=False)
@@ -159,7 +159,8 @@ def train_run(
 
 def _check_same_data(own: RunFolder, notify: Callable[[str], None]) -> None:
     """Raise UserError if the data of a finished run is not that of its training."""
-    notify(f"reading {', '.join(data_paths(own.run).values())}")
+    paths = ", ".join(data_paths(own.run).values())
+    notify(f"the run in {own.directory.name} is finished: reading {paths} to check that its data is the same")
     with record_digests() as digests:
         create_recipe(own.run, notify).check()
     own.check_same_data(digests, notify)

@@ -11,7 +11,7 @@ Dashes and underscores in names are equivalent. The last value of a repeated opt
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from regard.errors import UserError
 from regard.settings.tree import Setting, apply_changes, select_variants, settings_by_path
@@ -48,6 +48,12 @@ def wants_help(argv: Sequence[str]) -> bool:
     return any(word in ("-h", "--help") for word in _before_end(argv))
 
 
+def refuse_missing(message: str, argv: Sequence[str]) -> NoReturn:
+    """Raise UserError for a command line without its first argument; for a misspelled --help in its place."""
+    hint = suggest(argv[0], ["--help"]) if argv else ""
+    raise UserError(f"unknown option {argv[0]}{hint}" if hint else message)
+
+
 def peek_option(argv: Sequence[str], name: str) -> str | None:
     """Return the value of one option before the command line is parsed."""
     values = [value for path, value in _pairs(argv) if path == name]
@@ -63,7 +69,10 @@ def parse(argv: Sequence[str], own: Own, config: Config, *, max_positionals: int
     own_settings, settings = settings_by_path(own), settings_by_path(config)
     positionals, options = _split(argv, own_settings | settings, config)
     if len(positionals) > max_positionals:
-        raise UserError(f"{positionals[max_positionals]!r} is an unexpected argument; expected {expected}")
+        word = positionals[max_positionals]
+        option = argv[argv.index(word) - 2] if argv.index(word) > 1 else ""
+        reason = f", since {option} takes one value" if option.startswith("--") and "=" not in option else ""
+        raise UserError(f"{word!r} is an unexpected argument{reason}; expected {expected}")
     own_changes, changes = _nest(options, own_settings), _nest(options, settings)
     own = apply_changes(own, own_changes, called=option_name)
     return Parsed(positionals, own, apply_changes(config, changes, called=option_name))
@@ -88,6 +97,8 @@ def _split(argv: Sequence[str], settings: Mapping[str, Setting], config: Any) ->
         if word == "--":
             return [*positionals, *rest], options
         if not word.startswith("--"):
+            if word.startswith("-") and _path(word[1:].partition("=")[0]) in settings:
+                raise UserError(f"unknown option {word}; did you mean -{word}? As an argument, put it after --")
             positionals.append(word)
             continue
         name, equals, value = word.partition("=")
@@ -151,8 +162,8 @@ def _unknown(name: str, path: str, settings: Mapping[str, Setting], config: Any)
     if switch != path and switch in settings and settings[switch].kind.bases == (bool,):
         above, dot, last = switch.rpartition(".")
         return UserError(f"unknown option {name}; did you mean {option_name(f'{above}{dot}no_{last}')}?")
-    known = [option_name(known) for known in settings]
-    hint = _suggest_same_ending(path, settings) or suggest(option_name(path), known)
+    known = [option_name(known) for known in (*settings, "help")]
+    hint = _suggest_same_ending(path, settings) or _suggest_below(path, settings) or suggest(option_name(path), known)
     return UserError(f"unknown option {name}{hint or '; --help lists all'}")
 
 
@@ -173,6 +184,12 @@ def _suggest_same_ending(path: str, settings: Iterable[str]) -> str:
     """Suggest --model.core.layers for `--layers`."""
     last = path.rpartition(".")[2]
     names = [option_name(known) for known in settings if known.rpartition(".")[2] == last][:3]
+    return f"; did you mean {' or '.join(names)}?" if names else ""
+
+
+def _suggest_below(path: str, settings: Iterable[str]) -> str:
+    """Suggest --data.train or --data.val for `--data`."""
+    names = [option_name(known) for known in settings if known.startswith(f"{path}.")][:2]
     return f"; did you mean {' or '.join(names)}?" if names else ""
 
 

@@ -12,7 +12,7 @@ import io
 import os
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO, cast
 
 _LONGEST = 1000
@@ -52,16 +52,25 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"  {line.rstrip()}" for line in lines)
 
 
-class EscapedStream:
-    """Wrapper of a terminal's stream that escapes all text; other attributes are those of the stream."""
+class OutputStream:
+    """Wrapper of standard output whose errors name it, and which escapes text for a terminal.
+
+    Other attributes are those of the stream.
+    """
 
     def __init__(self, stream: Any):
-        self._stream = stream
+        self._stream, self._escape = stream, escape_text if stream.isatty() else str
 
     def write(self, text: str) -> int:
-        """Write escaped text."""
-        self._stream.write(escape_text(text))
+        """Write text."""
+        with _name_standard_output():
+            self._stream.write(self._escape(text))
         return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        with _name_standard_output():
+            self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -111,11 +120,18 @@ def usable_streams() -> contextlib.ExitStack:
     stack = contextlib.ExitStack()
     stack.enter_context(contextlib.redirect_stderr(cast("TextIO", errors)))
     # Data and predictions may hold control characters: escaped for a terminal, unchanged for a file or a pipe.
-    if sys.stdout is None:
-        stack.enter_context(contextlib.redirect_stdout(_ClosedStream()))
-    elif sys.stdout.isatty():
-        stack.enter_context(contextlib.redirect_stdout(cast("TextIO", EscapedStream(sys.stdout))))
+    output = _ClosedStream() if sys.stdout is None else OutputStream(sys.stdout)
+    stack.enter_context(contextlib.redirect_stdout(cast("TextIO", output)))
     return stack
+
+
+@contextlib.contextmanager
+def _name_standard_output() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        error.filename = "standard output"
+        raise
 
 
 def _escape_character(character: str) -> str:

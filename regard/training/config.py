@@ -91,7 +91,7 @@ class TrainConfig:
 
     average: Annotated[int, Range(0, 1_000)] = 5
     """Number of last validations whose parameters are averaged at the end; the average is used if it scores at least
-    as well as the best parameters. 0: no average."""
+    as well as the best parameters, and with equal scores has no higher loss. 0: no average."""
 
     ema: FractionBelowOne = 0.0
     """Decay of an exponential moving average (EMA) of the parameters, which is then validated and saved; 0: no EMA;

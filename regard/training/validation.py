@@ -52,6 +52,11 @@ class Validation:
         return mean, self.measure(mean)
 
     def is_at_least(self, metrics: Mapping[str, float], other: Mapping[str, float]) -> bool:
-        """Return True if the metrics are at least as good as others; any value except NaN is better than none."""
+        """Return True if the metrics are at least as good as others; any value except NaN is better than none.
+
+        Of equal metrics, those with the lower loss (`nll`) are better.
+        """
         value, other_value = metrics[self.metric], other.get(self.metric)
-        return value == other_value or is_better(value, other_value, maximize=self.maximize)
+        if value == other_value:
+            return metrics.get("nll", 0.0) <= other.get("nll", 0.0)
+        return is_better(value, other_value, maximize=self.maximize)

@@ -44,7 +44,17 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 BAD = {
     "trian": "unknown command 'trian'; did you mean train?",
-    "--versions": "unknown option '--versions'; the commands are train, evaluate",
+    "hlep": "unknown command 'hlep'; did you mean help?",
+    "xyzzy": "unknown command 'xyzzy'; the commands are train, evaluate",
+    "translate --data.train x.tsv": "unknown command 'translate'; did you mean train translate?",
+    "--versions": "unknown option '--versions'; did you mean --version?",
+    "--xyzzy": "unknown option '--xyzzy'; the options are --help, --version",
+    "train --helpp": "unknown option --helpp; did you mean --help?",
+    "train dates --helpp": "unknown option --helpp; did you mean --help?",
+    "predict --hepl": "unknown option --hepl; did you mean --help?",
+    "predict {run} stop -json": "unknown option -json; did you mean --json?",
+    "predict {run}/.. stop": "is not a run folder: it has no run.json. Did you mean {run}/../run?",
+    "predict {run}n stop": "runn does not exist. Did you mean {run}?",
     "train": "RECIPE is missing: .*the recipes are dates, translate",
     "train dats": "unknown recipe 'dats'; did you mean dates?",
     "train xyzzy": "unknown recipe 'xyzzy'; the recipes are dates, translate",
@@ -62,9 +72,17 @@ BAD = {
     "predict nowhere text": "nowhere does not exist",
     "evaluate tests": "tests is not a run folder: it has no run.json",
     "evaluate {run} --data.test nowhere.tsv": "nowhere.tsv",
+    "evaluate {run} --data.test {run}/../t*.tsv": "--data.test: .*t\\*.tsv is a pattern of 2 files.* leave out the",
+    "train translate --data.train {run}/../t*.tsv": "--data.train: .*: it takes one: join them into one file",
+    "train translate --data a.tsv": "unknown option --data; did you mean --data.train or --data.train-target?",
+    "train --data.train a.tsv translate": "RECIPE must come first: regard train translate \\[options\\]",
+    "evaluate {run} a.tsv": "'a.tsv' is an unexpected argument; .* such as --data.test FILE",
+    "train translate --data.train a.tsv b.tsv": "'b.tsv' is an unexpected argument, since --data.train takes one value",
     "evaluate {run} --data.tset x.tsv": "did you mean --data.test?",
     "evaluate {run} --data.test a.tsv --data.test-target b c": "one file for each file in test \\(1\\), got 2",
-    "predict {run} text --energy": "the recipe translate has no energy: its model .* is for runs of rebuild",
+    "predict {run} text --energy": "--energy is for runs of rebuild, and {run} is one of translate",
+    "predict {run} text --threshold 0.1": "--threshold is for runs of boxes, points, events, and",
+    "predict {run} text --n-best 2": "unknown option --n-best; did you mean --decode.n-best?",
     "predict {run} a b": "a: no such file; several inputs must be files, folders, or texts .* in quotes",
     "predict {run}/run.json text": "run.json is a file, expected a run folder",
     "predict {run} stop --decode.beam 0": "--decode.beam must be from 1 to 1,000, got 0",
@@ -89,7 +107,7 @@ def test_error_is_reported_in_one_line(line: str, run: Path, capfd: pytest.Captu
     assert out == ""
     assert err.startswith("regard: ")
     assert err.count("\n") == 1
-    assert re.search(BAD[line].replace("?", r"\?"), err), err
+    assert re.search(BAD[line].format(run=run).replace("?", r"\?"), err), err
 
 
 def test_empty_text_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -155,6 +155,32 @@ def test_lines_of_several_text_files_begin_with_the_name(run: Path, files: Path,
 
 
 @pytest.mark.filterwarnings("ignore:never seen in training")
+def test_text_that_resembles_the_name_of_a_file_is_reported(run: Path, files: Path, capsys) -> None:
+    (files / "live").touch()
+    for text, is_reported in (("pairs.tvs", True), ("lives", False), ("e.g", False)):
+        assert main(["predict", str(run), text]) == 0
+        assert ("so that it is read as a text. Did you mean pairs.tsv?" in capsys.readouterr().err) == is_reported
+
+
+@pytest.mark.filterwarnings("ignore:never seen in training")
+def test_lines_of_standard_input_among_files_are_named(
+    run: Path, files: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    def predict_all(*words: str) -> list[str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"live\n-\n")))
+        return predict(run, "lines.txt", "-", "stop it", *words, capsys=capsys)
+
+    names = ["lines.txt"] * 3 + ["-"] * 2
+    assert [line.partition("\t")[0] for line in predict_all()] == [*names, ""]
+    answers = [json.loads(line) for line in predict_all("--json")]
+    assert [answer.get("file") for answer in answers] == [*names, None]
+    assert [answer["source"] for answer in answers] == [*WORDS, "live", "-", "stop it"]
+    assert [answer.get("line") for answer in answers] == [1, 2, 3, 1, 2, None]
+    assert predict_all("--out", "out.txt") == []
+    assert Path("out.txt").read_text(encoding="utf-8").splitlines() == predict_all()
+
+
+@pytest.mark.filterwarnings("ignore:never seen in training")
 def test_several_texts_of_several_words_are_inputs(run: Path, capsys) -> None:
     assert predict(run, "stop it", "live on", capsys=capsys) == load(run).predict(["stop it", "live on"])
     assert main(["predict", str(run), "stop", "live"]) == 2
@@ -263,6 +289,10 @@ def test_bad_inputs_are_skipped_in_their_place_or_truncated(run: Path, files: Pa
     assert "input 2 is too long" in err
     assert "bad.txt, line 3: not UTF-8" in err
     assert "skipped 2 of 4 inputs" in err
+    ranked = ["--decode.n-best", "2", "--decode.beam", "2", "--on-bad", "skip"]
+    rows = [line.split("\t") for line in predict(run, "bad.txt", *ranked, capsys=capsys)]
+    assert [row[:2] for row in rows] == [["1", "1"], ["1", "2"], ["2", ""], ["3", ""], ["4", "1"], ["4", "2"]]
+    assert [row[2:] for row in rows[2:4]] == [["", ""]] * 2
     assert main(["predict", str(run), "bad.txt", "--on-bad", "truncate", "--json"]) == 0
     out, err = capsys.readouterr()
     rows = [json.loads(line) for line in out.splitlines()]

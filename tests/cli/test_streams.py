@@ -26,7 +26,7 @@ def shell(line: str) -> subprocess.CompletedProcess[str]:
         ("predict nowhere x 2>&-", 2, "", ""),
         ("--version 2>/dev/full", 0, "regard ", ""),
         ("predict nowhere x 2>/dev/full", 2, "", ""),
-        ("--version >/dev/full", 2, "", "regard: [Errno 28]"),
+        ("--version >/dev/full", 2, "", "regard: standard output: No space left on device\n"),
     ],
 )
 def test_stream_that_is_closed_or_full_has_the_stated_exit_code(line: str, code: int, out: str, err: str) -> None:

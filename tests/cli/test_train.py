@@ -1,12 +1,16 @@
 """The `train` command around the training loop."""
 
+import importlib
 import re
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import ClassVar
 
 import pytest
 
 from regard.cli.main import main
+from regard.recipes.run_folder import _write, read_run
 from tests.recipes.toy import toy_arguments
 
 
@@ -80,13 +84,48 @@ def test_a_run_is_continued_by_its_folder_to_the_weights_of_one_that_never_stopp
         (["--run", "{run}", "--train.lr", "0.5"], "--train.lr is .* there and 0.5 here.*continues that run"),
         (["--run", "{run}", "--preset", "gpt"], "--preset needs a RECIPE"),
         (["--run", "nowhere"], "nowhere does not exist; create one with `regard train RECIPE --run nowhere`"),
-        (["--run", "{run}s"], "s`. Did you mean 'run'?"),
+        (["--run", "{run}s"], "runs does not exist. Did you mean /.*/run?"),
         (["--run", "{run}", "--train.lrr", "1"], "unknown option --train.lrr; did you mean --train.lr"),
     ],
 )
 def test_what_does_not_continue_a_run_is_named(words: list[str], message: str, run: Path, capsys) -> None:
     assert main(["train", *(word.format(run=run) for word in words)]) == 2
     assert re.search(message.replace("?", r"\?"), capsys.readouterr().err)
+
+
+@pytest.fixture
+def _without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where a command imports modules that load torch."""
+    import_module = importlib.import_module
+
+    def refuse(name: str) -> ModuleType:
+        assert name not in ("torch", "regard.recipes.training", "regard.recipes.load", "regard.recipes.initial")
+        return import_module(name)
+
+    monkeypatch.setattr(importlib, "import_module", refuse)
+
+
+@pytest.mark.usefixtures("_without_torch")
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("train translate --data.train {data} --run {run}", "{run} holds a run of translate with other settings"),
+        ("train dates --run {run}", "{run} holds a run of recipe translate, not dates"),
+        ("train dates --run {run}/..", "holds files of something else"),
+        ("train dates --run new --init {run}", "--init {run}: is a run of translate, expected a run of dates"),
+        ("train --run {run} --train.steps 9", "the run in {run} is finished and kept no checkpoints"),
+        ("evaluate {run} --data.test {data}s", "{data}s: no such file"),
+        ("evaluate {untested}", "the run {untested} has no test data: give it with --data.test"),
+    ],
+)
+def test_refusals_that_need_no_torch_do_not_wait_for_it(
+    line: str, message: str, run: Path, tmp_path: Path, capsys
+) -> None:
+    names = {"run": run, "data": run.parent / "train.tsv", "untested": tmp_path}
+    before = read_run(run)
+    _write(tmp_path, replace(before, config=replace(before.config, data=replace(before.config.data, test=None))))
+    assert main(line.format(**names).split()) == 2
+    assert message.format(**names) in capsys.readouterr().err
 
 
 class _Interrupted:

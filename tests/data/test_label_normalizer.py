@@ -133,6 +133,9 @@ def test_one_spelling_gives_no_warning():
     [
         (["RBC", "WBC", "rbc"], r"a\.csv: the labels 'RBC' and 'rbc' differ only in case"),
         (["0", "1", "1.0"], r"a\.csv: the labels '1' and '1\.0' are one number"),
+        (["positive"] * 99 + ["postive", "positive"], r"'postive' occurs once, and 'positive' 100 times"),
+        (["good"] * 100 + ["godo", "bad", "godo"], r"'godo' occurs twice, and 'good' 100 times"),
+        (["B-LOC"] * 100 + ["B-LOK"], r"'B-LOK' occurs once"),
         (["good", "NaN"], r"a\.csv: 'NaN' is a class; if it stands for a missing label"),
     ],
 )
@@ -145,7 +148,10 @@ def test_labels_that_are_probably_others_are_reported(labels: list[str], message
 
 def test_usual_labels_are_not_reported() -> None:
     normalizer = LabelNormalizer()
-    for label in ["0", "1", "-1", "1_0", "10", "inf", "nan-like", "Good", "bad", ""]:
+    common = ["B-LOC", "class 1", "cat", "shirt"] * 100
+    for label in ["0", "1", "-1", "1_0", "10", "inf", "nan-like", "Good", "bad", "", *common]:
+        normalizer[label]
+    for label in ["I-LOC", "class 2", "class 12", "car", "shorts", *["shirts"] * 3]:
         normalizer[label]
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -124,6 +124,12 @@ def test_unknown_label_is_an_error_with_its_line_or_skipped():
         encode("xy", "skip")
 
 
+@pytest.mark.parametrize(("label", "near"), [("0.0", "0"), ("2", "2.0"), ("god", "good")])
+def test_unknown_label_is_answered_with_the_same_number_or_a_similar_name(label, near):
+    labels = Labels.from_names(["0", "2.0", "good"])
+    assert labels.describe_unknown(label, ("label", "text")).endswith(f"(0, 2.0, good). Did you mean {near!r}?")
+
+
 def test_batches_hold_every_row_once_with_its_label_and_repeat():
     texts = Ragged.from_sequences([[5] * length for length in (1, 4, 2, 3, 1, 7)])
     labels = [0, 1, 2, 3, 4, 5]

@@ -369,6 +369,12 @@ def test_empty_columns_at_the_end_are_left_out_and_others_named_with_the_options
         read_pairs(path)
     with pytest.raises(UserError, match=r"contains no pair(.|\n)*--data.source-column 1 --data.target-column 2"):
         read_pairs(path, on_bad="skip")
+    numbered = write_file(tmp_path, "c.tsv", "1\ta\tb\n2\tc\td\n")
+    with pytest.raises(UserError, match=r"use --data.source-column 2 --data.target-column 3, or add"):
+        read_pairs(numbered)
+    named = write_file(tmp_path, "d.tsv", "id\treview\tsentiment\n1\tgood\tpos\n")
+    with pytest.raises(UserError, match=r"use --data.text-column review --data.label-column sentiment if"):
+        read_pairs(named, names=("text", "label"))
     with pytest.raises(UserError, match="; add a header with image and text"):
         read_pairs(path, names=("image", "text"))
 

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,20 @@ def test_read_run_reports_a_missing_run(tmp_path: Path) -> None:
         read_run(tmp_path)
     with pytest.raises(UserError, match="does not exist"):
         read_run(tmp_path / "nowhere")
+
+
+def test_read_run_suggests_the_runs_in_a_folder_and_those_of_similar_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for time, name in enumerate(("runs/old", "runs/new")):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "run.json").touch()
+        os.utime(tmp_path / name / "run.json", (time, time))
+    (tmp_path / "runs/olds").mkdir()
+    for name, near in (("runs", "runs/new or runs/old"), ("olds", "runs/old"), ("runs/olds", "runs/old")):
+        with pytest.raises(UserError, match=rf"^{name} .*\. Did you mean {near}\?$"):
+            read_run(name)
 
 
 def test_hidden_files_are_ignored(tmp_path: Path) -> None:

@@ -253,11 +253,13 @@ def test_separator_that_the_cells_seem_to_have_is_named():
         warnings.simplefilter("error")
         for right in (several._replace(texts=("a;b", "c,d")), several._replace(texts=("a", "b"))):
             LabelsTarget.fit(right, LabeledConfig(target="labels"))
+        ClassTarget.fit(raw_targets("bed, sofa", "sofa", "a,b"), LabeledConfig())
+    with pytest.warns(UserWarning, match=r"a.tsv: 'a;b' is one class; .* --data.target labels --data.separator ';'"):
         ClassTarget.fit(several, LabeledConfig())
     with pytest.raises(UserError, match=r"line 1: expected a number .*--data.separator , separates several"):
         NumberTarget.fit(raw_targets("1,2", "3,4"), LabeledConfig(target="number", separator=";"))
     with pytest.warns(UserWarning, match=r"data.separator .* has no effect with data.target class"):
-        ClassTarget.fit(several, LabeledConfig(separator=";"))
+        ClassTarget.fit(raw_targets("a", "b"), LabeledConfig(separator=";"))
 
 
 def test_separator_is_one_character():

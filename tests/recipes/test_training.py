@@ -200,7 +200,9 @@ def test_other_data_of_a_finished_run_is_refused(
     other.write_text("other\tdata\n", encoding="utf-8")
     arguments = resume_arguments(run, data_folder)
     assert main([*arguments, "--data.train", str(moved)]) == 0
-    assert "has moved from" in capsys.readouterr().err
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"the run in {run} is finished: reading {moved}")
+    assert any("has moved from" in line for line in rest)
     message = last_error(capsys, [*arguments, "--data.train", str(other)])
     assert f"{other}: its content has changed since the run started" in message
     assert f"the run in {run} is finished, so nothing was trained" in message

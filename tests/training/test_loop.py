@@ -126,6 +126,17 @@ def test_average_of_the_last_weights_is_selected_unless_worse(tmp_path: Path, la
     assert torch.equal(model.layers[1].weight, expected)
 
 
+@pytest.mark.parametrize(("nll", "selected"), [(3.0, "average"), (4.0, "average"), (4.5, "best")])
+def test_average_with_the_score_of_the_best_weights_is_selected_unless_its_loss_is_higher(
+    tmp_path: Path, nll: float, selected: str
+) -> None:
+    losses = iter([5.0, 4.0, nll])
+    options = {"metric": "bleu", "maximize": True, "validate": lambda _: {"bleu": 10.0, "nll": next(losses)}}
+    result = train(tmp_path, settings(steps=4, validate_every=2, average=2), **options)
+    assert result.selected == selected
+    assert result.metrics == {"bleu": 10.0, "nll": min(nll, 4.0)}
+
+
 def test_moving_average_is_validated_and_selected(tmp_path: Path) -> None:
     raw: list[torch.Tensor] = []
 

@@ -11,10 +11,15 @@ import unicodedata
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator
+from itertools import takewhile
 
 from regard.data.text.numbers import parse_number
 
 _EXCERPT = 60
+_RARE, _COMMON = 2, 100
+"""Most occurrences of a label that may be a typo, and fewest of the label that it may stand for."""
+_SHORTEST = 4
+"""Length of labels of which one may be a typo of the other: cat and car are two classes."""
 _MISSING = ("nan", "null", "none", "n/a", "na", "<na>", "nat")
 """Words that programs write in place of a missing value, in lower case."""
 
@@ -27,15 +32,24 @@ class LabelNormalizer(dict[str, str]):
         normalizer.warn("train.tsv")
     """  # fmt: skip
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts: Counter[str] = Counter()
+
+    def __getitem__(self, label: str) -> str:
+        form = super().__getitem__(label)
+        self._counts[form] += 1
+        return form
+
     def __missing__(self, label: str) -> str:
         form = self[label] = unicodedata.normalize("NFC", label)
         return form
 
     def warn(self, origin: str) -> None:
         """Warn of spellings that were merged, and of labels that are probably one class (`RBC` and `rbc`, `1` and
-        `1.0`) or none (`nan`).
+        `1.0`, one `postive` among hundreds of `positive`) or none (`nan`).
         """
-        for warning in filter(None, (self._merged(), *self._alike(), self._missing())):
+        for warning in filter(None, (self._merged(), *self._alike(), self._mistyped(), self._missing())):
             warnings.warn(f"{origin}: {warning}.", stacklevel=3)
 
     def _merged(self) -> str:
@@ -58,6 +72,32 @@ class LabelNormalizer(dict[str, str]):
             if group := next((group for group in groups.values() if len(group) > 1), None):
                 yield f"the labels {' and '.join(repr(name[:_EXCERPT]) for name in group)} {reason}: different classes"
 
+    def _mistyped(self) -> str:
+        common = [label for label, count in self._counts.items() if count >= _COMMON]
+        for rare in (label for label, count in self._counts.items() if count <= _RARE):
+            if near := next((label for label in common if _is_one_edit_apart(rare, label)), ""):
+                return (
+                    f"the label {rare[:_EXCERPT]!r} occurs {('once', 'twice')[self._counts[rare] - 1]}, and "
+                    f"{near[:_EXCERPT]!r} {self._counts[near]:,} times: different classes; correct it if it is a typo"
+                )
+        return ""
+
     def _missing(self) -> str:
         missing = next((form for form in self.values() if form.lower() in _MISSING), "")
         return missing and f"{missing!r} is a class; if it stands for a missing label, remove its rows"
+
+
+def _is_one_edit_apart(rare: str, common: str) -> bool:
+    """Return True if one letter, not the first, is left out, added or another, or if two neighbors are exchanged."""
+    if min(len(rare), len(common)) < _SHORTEST or abs(len(rare) - len(common)) > 1:
+        return False
+    start = _count_equal(rare, common)
+    end = _count_equal(rare[start:][::-1], common[start:][::-1])
+    changed, other = rare[start : len(rare) - end], common[start : len(common) - end]
+    is_edit = max(len(changed), len(other)) == 1 or (len(changed) == 2 and changed == other[::-1])
+    return start > 0 and is_edit and (changed + other).isalpha()
+
+
+def _count_equal(first: str, second: str) -> int:
+    """Return the number of equal characters at the start."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))

@@ -6,6 +6,7 @@ to a budget of tokens. File formats are those of pairs (regard.data.text.pairs),
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from regard.data.bad_rows import with_hint
 from regard.data.batches import Batch, Ragged, generator, pad, plan_batches
 from regard.data.config import LabeledConfig, OnBad
 from regard.data.text.label_normalizer import LabelNormalizer
+from regard.data.text.numbers import parse_number
 from regard.data.text.pairs import Pairs, read_pairs
 from regard.data.tokenizer import UNK
 from regard.errors import UserError, did_you_mean
@@ -80,7 +82,9 @@ class Labels:
 
     def describe_unknown(self, label: str, nouns: tuple[str, str]) -> str:
         """Return the message about an unknown label."""
-        near = did_you_mean(label, list(self.names)).rstrip(".")
+        value = parse_number(label, most=math.inf)
+        equal = [name for name in self.names if value is not None and parse_number(name, most=math.inf) == value]
+        near = f" Did you mean {equal[0]!r}?" if equal else did_you_mean(label, self.names)
         shown = ", ".join(name[:_EXCERPT] for name in self.names[:_SHOWN])
         return f"{nouns[0]} {label[:_EXCERPT]!r} does not occur in the training {nouns[1]}s ({shown})" + (
             near and f".{near}"
@@ -200,6 +204,20 @@ def find_separator(texts: Sequence[str], separator: str) -> str:
     counts = {sign: sum(sign in text and not text.startswith("[") for text in texts) for sign in _SEPARATORS}
     best = max(counts, key=counts.__getitem__)
     return best if counts[best] * _LEAST_SHARE >= max(1, len(texts)) else ""
+
+
+def find_joined(labels: Sequence[str]) -> tuple[str, str]:
+    """Return a label that seems to be several, and their separator; empty if there is none.
+
+    With the separator, each of its parts is a part of another label, or a label of its own.
+    """
+    for sign in _SEPARATORS:
+        parts = {label: {part.strip() for part in label.split(sign)} for label in set(labels)}
+        counts = Counter(part for own in parts.values() for part in own)
+        joined = (label for label, own in parts.items() if len(own) > 1 and all(counts[part] > 1 for part in own))
+        if label := min(joined, default=""):
+            return label, sign
+    return "", ""
 
 
 def parse_labels(text: str, separator: str, normalizer: LabelNormalizer) -> list[str]:

@@ -79,11 +79,10 @@ class Columns(NamedTuple):
     """True if the columns after the first hold numbers. A comma in one is the decimal point if semicolons separate the
     cells, or if there are several such columns."""
 
-    @property
-    def hint(self) -> str:
-        """Help on choosing some of several columns, for messages."""
+    def hint(self, first: int = 1) -> str:
+        """Return help on choosing some of several columns, from the number of the first, for messages."""
         header = f"add a header with {' and '.join(self.names)}"
-        numbers = [str(number) for number in range(1, len(self.names) + 1)]
+        numbers = [str(number) for number in range(first, len(self.names) + first)]
         return f"use {self.options(numbers)}, or {header}" if self.has_options else header
 
     def option(self, index: int) -> str:
@@ -159,10 +158,11 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
     ]
     if is_header and not is_known and None in indices and width != len(names):
         missing, shown = names[indices.index(None)], ", ".join(map(repr, header))
-        hint = f"{_numeric_hint(columns, header, rows, cells)}{columns.hint}"
+        hint = f"{_numeric_hint(columns, header, rows, cells)}{columns.hint()}"
         raise UserError(f"{first}: no column {missing!r} in the header {shown}; {hint}.")
     selected = _fill(indices, width)
-    if columns.header == "auto" and not is_header and not columns.is_open and len(header) > max(selected):
+    has_more = any(header[width:])  # reported where the row is parsed
+    if columns.header == "auto" and not (is_header or columns.is_open or has_more) and len(header) > max(selected):
         _check_data(first, [header[index] for index in selected], columns)
     if columns.header == "auto" and not is_header and columns.is_open:
         _warn_of_header(first, header, header[selected[0]] if header else "", columns)
@@ -322,10 +322,11 @@ def _numeric_hint(
 
 
 def _width_hint(columns: Columns, header: list[str]) -> str:
-    """Return the options for rows of more cells than columns: by name, if the first row has as many typical names."""
+    """Return the options for rows of more cells than columns: by name, if the first row has as many typical names; else
+    by number, after a first column of numbers."""
     typical = [cell for cell in header if _is_typical(cell)]
     if not columns.has_options or len(typical) != len(columns.names):
-        return columns.hint
+        return columns.hint(first=2 if 0 in _numeric_columns(header) else 1)
     return f"use {columns.options(typical)} if the first row names the columns"
 
 

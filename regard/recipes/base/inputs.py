@@ -17,7 +17,7 @@ class Input(NamedTuple):
 
     value: Any
     file: str | None = None
-    """File of the input, or that has it in one of its lines."""
+    """File of the input, or that has it in one of its lines; `-` for standard input."""
     line: int | None = None
     """Line or row of the file, from 1."""
     problem: str = ""
@@ -27,7 +27,7 @@ class Input(NamedTuple):
     def source(self) -> str | None:
         """The input as text; None if it is a file or an array."""
         if isinstance(self.value, str):
-            return None if self.value == self.file else self.value
+            return None if self.value == self.file and self.line is None else self.value
         is_words = isinstance(self.value, list | tuple) and all(isinstance(word, str) for word in self.value)
         return " ".join(self.value) if is_words else None
 

@@ -1,5 +1,6 @@
 """Targets that are labels: one of several classes, or any number of labels."""
 
+import shlex
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.data.config import ImagesConfig, LabeledConfig
 from regard.data.text.label_normalizer import LabelNormalizer
-from regard.data.text.labels import Labels, parse_labels
+from regard.data.text.labels import Labels, find_joined, parse_labels
 from regard.models.config import ClassifierConfig
 from regard.models.writers.classes import ClassWriter
 from regard.models.writers.labels import LabelWriter
@@ -30,6 +31,7 @@ from regard.recipes.targets.base import (
     warn_of_separator,
 )
 
+_EXCERPT = 60
 _FEW = 20
 """Number of classes that a data set of any size may have without a warning."""
 _FEW_NUMBERS = 5
@@ -86,6 +88,13 @@ class ClassTarget(_NamedTarget):
             warnings.warn(
                 f"{raw.origin}: {len(labels):,} different labels for {inputs:,} {raw.nouns[1]}s look like texts; "
                 "--data.label-column chooses another column of labels",
+                stacklevel=2,
+            )
+        label, sign = find_joined(labels.names)
+        if label:
+            warnings.warn(
+                f"{raw.origin}: {label[:_EXCERPT]!r} is one class; if it is several labels, use --data.target labels "
+                f"--data.separator {shlex.quote(sign)}",
                 stacklevel=2,
             )
         if len(labels) > _FEW_NUMBERS and all(map(_is_decimal, labels.names)):

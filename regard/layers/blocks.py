@@ -73,7 +73,7 @@ class InducedBlock(nn.Module):
         return self.add_feedforward(items, self.feedforward)
 
     def _summary(self, items: Tensor, mask: Mask | None) -> Tensor:
-        points = self.points.expand(len(items), -1, -1)
+        points = self.points.expand(items.shape[0], -1, -1)
         return points + self.gather(points, self.gather.memory(items, mask))
 
 

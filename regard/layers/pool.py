@@ -95,7 +95,7 @@ class LastItem(nn.Module):
     def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
         """Return the last item of each row that is not padding."""
         states, lengths = items
-        rows = torch.arange(len(lengths), device=states.device)
+        rows = torch.arange(lengths.shape[0], device=states.device)
         last = states[rows, (lengths - 1).clamp(min=0)]
         if self.directions == 2:
             size = states.shape[-1] // 2

@@ -90,7 +90,7 @@ class LinearState(KeyValueCache):
 
     def map_keys_with(self, score: Score) -> Self:
         """Return the state itself. Raises ValueError if its keys were mapped by another score."""
-        if score is not self.mapped_by:
+        if not self.is_mapped_by(score):
             raise ValueError(
                 f"score must be the one that mapped the keys of this state, {self.mapped_by!r} (the same object), "
                 f"got {score!r}"

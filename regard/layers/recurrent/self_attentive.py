@@ -182,7 +182,7 @@ class SelfAttentiveCell(nn.Module):
 
     def run(self, items: Float[Tensor, "batch time input_dim"]) -> tuple[Float[Tensor, "batch time hidden"], ...]:
         """Return the states after each item of a batch of sequences, part by part (h, then c)."""
-        past = self.begin(len(items))
+        past = self.begin(items.shape[0])
         for projected in self.project(items).unbind(1):
             past = self(projected, past)
         if past.memory is None:

@@ -223,7 +223,7 @@ class RecurrentDecoderCore(Core, ABC):
         score, mask, weight = read.score, memory.mask, cell.context_weight
         if len(self.cells) > 1 or weight is None or type(score) is not Additive:
             return None
-        if memory.mapped_by is not score or not _is_plain_additive(read):
+        if not memory.is_mapped_by(score) or not _is_plain_additive(read):
             return None
         rows, size, _ = memory.keys.shape
         lengths = targets.new_full((rows,), size, dtype=torch.int64) if mask is None else getattr(mask, "lengths", None)

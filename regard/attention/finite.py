@@ -43,7 +43,7 @@ def run_checked(run: Callable[[AttentionInputs], Tensor], inputs: AttentionInput
 
 def prepare_again(inputs: AttentionInputs, query: Tensor, keys: Tensor, values: Tensor) -> AttentionInputs:
     """Prepare the same read with other numbers in query, keys and values."""
-    rules = {"score": inputs.score, "choose": inputs.choose, "mask": inputs.mask, "bias": inputs.bias}
+    rules = {"score": inputs.score, "choice": inputs.choice, "mask": inputs.mask, "bias": inputs.bias}
     return prepare_inputs(query, (keys, values), **rules)
 
 
@@ -100,7 +100,7 @@ def zero_hidden(tensors: ReadTensors, allowed: Tensor | None, leading: tuple[int
 
 def _output_shows_nonfinite(inputs: AttentionInputs) -> bool:
     """Return True if every non-finite number that is read makes the output non-finite, and no gradient is needed."""
-    if not (isinstance(inputs.form, InnerProduct) and isinstance(inputs.choose, Soft)):
+    if not (isinstance(inputs.form, InnerProduct) and isinstance(inputs.choice, Soft)):
         return False
     tensors = inputs.query, inputs.keys, inputs.values
     needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)

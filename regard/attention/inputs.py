@@ -32,7 +32,7 @@ class AttentionInputs(NamedTuple):
     score: Score
     form: Form | None
     """Formula of the score, for fused kernels; None if they support no formula of it."""
-    choose: Choice
+    choice: Choice
     mask: Mask | None
     bias: Bias | None
     positions: Positions
@@ -111,7 +111,7 @@ class AttentionInputs(NamedTuple):
         """Return the inputs of the queries first .. last - 1 only."""
         return self._replace(
             query=self.query[..., first:last, :],
-            choose=self.choose.tile(first, last),
+            choice=self.choice.tile(first, last),
             raw_query=self.raw_query[..., first:last, :],
             positions=self.positions.tile(first, last),
         )
@@ -168,13 +168,13 @@ def prepare_inputs(
     memory: KeyValueCache | tuple[Tensor, Tensor],
     *,
     score: Score,
-    choose: Choice,
+    choice: Choice,
     mask: Mask | None,
     bias: Bias | Tensor | None,
 ) -> AttentionInputs:
     """Check the arguments of `attend`, align their axes, map queries and keys, and combine the masks, for a kernel."""
     check_part("score", score, Score, "ScaledDot()")
-    check_part("choose", choose, Choice, "Soft()")
+    check_part("choice", choice, Choice, "Soft()")
     if mask is not None:
         check_part("mask", mask, Mask, "causal() or dense(tensor)")
     if bias is not None and not isinstance(bias, Bias):
@@ -202,14 +202,14 @@ def prepare_inputs(
         values=values,
         score=score,
         form=score.form(query.shape[-1]),
-        choose=choose,
+        choice=choice,
         mask=memory.mask if mask is None else mask,
         bias=bias,
         positions=memory.positions(query.shape[-2]),
         raw_query=raw_query,
         kernel_cache=memory.kernel_cache if mapped is memory else None,
     )
-    choose.check(leading, query.shape[-2])
+    choice.check(leading, query.shape[-2])
     return inputs.expand_leading(leading)
 
 

@@ -61,7 +61,7 @@ class Read(nn.Module):
         self,
         score: Score | None = None,
         *,
-        choose: Choice | None = None,
+        choice: Choice | None = None,
         bias: Bias | None = None,
         kernel: str = "auto",
         role: Role | None = None,
@@ -69,9 +69,9 @@ class Read(nn.Module):
         super().__init__()
         self.role = role
         self.score = ScaledDot() if score is None else score
-        self.choose = Soft() if choose is None else choose
+        self.choice = Soft() if choice is None else choice
         check_part("score", self.score, Score, "ScaledDot()")
-        check_part("choose", self.choose, Choice, "Soft()")
+        check_part("choice", self.choice, Choice, "Soft()")
         self.bias = bias
         self.kernel = kernel
 
@@ -88,7 +88,7 @@ class Read(nn.Module):
             query,
             memory,
             score=self.score,
-            choose=self.choose,
+            choice=self.choice,
             mask=mask,
             bias=self._total_bias(bias),
             kernel=self.kernel,
@@ -104,7 +104,7 @@ class Read(nn.Module):
     ) -> AttentionInputs:
         """Return the inputs of the read that `forward` computes for the same arguments, without computing it."""
         return prepare_inputs(
-            query, memory, score=self.score, choose=self.choose, mask=mask, bias=self._total_bias(bias)
+            query, memory, score=self.score, choice=self.choice, mask=mask, bias=self._total_bias(bias)
         )
 
     def form(self, size: int) -> ReadForm:
@@ -112,14 +112,14 @@ class Read(nn.Module):
 
         Raises: NoFormError if the bias does not depend on distance alone.
         """
-        score, choose, bias = self.score, self.choose, self.bias
+        score, choice, bias = self.score, self.choice, self.bias
         if bias is not None and not isinstance(bias, DistanceBias):
             raise NoFormError(bias, f"is a {type(bias).__name__}, which does not depend on distance alone")
         is_bare = type(score).map_query is Score.map_query and type(score).map_keys is Score.map_keys
-        log_beta = choose.log_beta if isinstance(choose, Soft) else None
+        log_beta = choice.log_beta if isinstance(choice, Soft) else None
         return ReadForm(
             score=score.form(size) if is_bare else None,
-            beta=(choose.beta if log_beta is None else 1.0) if isinstance(choose, Soft) else None,
+            beta=(choice.beta if log_beta is None else 1.0) if isinstance(choice, Soft) else None,
             bias=bias,
             log_beta=log_beta,
         )

@@ -149,7 +149,9 @@ def test_exported_model_reads_batches_of_any_size_and_length(positions, encodes)
         return items[0], lengths[0], items[1], lengths[1]
 
     model = TextModel(positions, encodes=encodes).eval()
-    rows, target, source = (torch.export.Dim(name, min=least, max=999) for name, least in zip("bts", (2, 3, 2), strict=True))
+    rows, target, source = (
+        torch.export.Dim(name, min=least, max=999) for name, least in zip("bts", (2, 3, 2), strict=True)
+    )
     shapes = ({0: rows, 1: target}, {0: rows}, {0: rows, 1: source}, {0: rows})
     with torch.no_grad():
         exported = torch.export.export(model, make_batch(2, 5, 6), dynamic_shapes=shapes, strict=False).module()

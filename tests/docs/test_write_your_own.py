@@ -109,12 +109,12 @@ Q, K, V = torch.randn(1, 3, 8), torch.randn(1, 5, 8), torch.randn(1, 5, 7)
         ),
         (lambda: regard.attend(Q, (K, V), score=torch.nn.Linear(8, 8)), rf"got Linear; to write one, see {PAGE}"),
         (lambda: regard.attend(Q, (K, V), score=regard.Dot), r"got the class Dot: write Dot\(\.\.\.\)"),
-        (lambda: regard.attend(Q, (K, V), choose="hard"), r"choose must be a Choice, such as Soft\(\), got 'hard'"),
-        (lambda: regard.attention_weights(Q, (K, V), choose=torch.softmax), "choose must be a Choice"),
+        (lambda: regard.attend(Q, (K, V), choice="hard"), r"choice must be a Choice, such as Soft\(\), got 'hard'"),
+        (lambda: regard.attention_weights(Q, (K, V), choice=torch.softmax), "choice must be a Choice"),
         (lambda: regard.attend(Q, (K, V), mask=regard.causal), r"mask must be a Mask, such as causal\(\)"),
         (lambda: regard.attend(Q, (K, V), mask=torch.ones(3, 5) > 0), r"dense\(tensor\), got Tensor"),
         (lambda: regard.MultiHead(8, num_heads=2, score=regard.Dot), "score must be a Score"),
-        (lambda: regard.MultiHead(8, num_heads=2, choose="hard"), "choose must be a Choice"),
+        (lambda: regard.MultiHead(8, num_heads=2, choice="hard"), "choice must be a Choice"),
         (lambda: regard.Read(lambda q, k: q), "score must be a Score"),
         (lambda: regard.SoftCap(abs, 3.0), "score of SoftCap must be a Score"),
         (
@@ -196,10 +196,10 @@ class BooleanBias(regard.Bias):
         ({"score": OneNumberPerQuery()}, r"OneNumberPerQuery.compare must return \(..., 3, 5\), got \(1, 3\)"),
         ({"score": NothingAtAll()}, "NothingAtAll.compare must return a tensor, got NoneType"),
         ({"score": NotANumber()}, r"NotANumber.compare must be finite, got nan at \(0, 0, 0\) \(15 such"),
-        ({"choose": NaNRows()}, r"NaNRows.weights must be finite, got nan at \(0, 0, 0\) \(15 such"),
-        ({"choose": OneRow()}, r"OneRow.weights must return \(..., 1, 3, 5\), got \(1, 1, 5\)"),
+        ({"choice": NaNRows()}, r"NaNRows.weights must be finite, got nan at \(0, 0, 0\) \(15 such"),
+        ({"choice": OneRow()}, r"OneRow.weights must return \(..., 1, 3, 5\), got \(1, 1, 5\)"),
         (
-            {"choose": WithoutMask(), "mask": regard.causal()},
+            {"choice": WithoutMask(), "mask": regard.causal()},
             r"WithoutMask.weights must be zero where `allowed` is False, .* got 0\.\d+ at \(0, 0, 3\) \(3 such",
         ),
         (
@@ -236,4 +236,4 @@ def test_own_score_that_is_not_finite_is_named_in_a_model_and_nan_inputs_are_not
 
 
 def test_own_choice_without_a_masked_key_is_not_refused() -> None:
-    torch.testing.assert_close(regard.attend(Q, (K, V), choose=WithoutMask()), regard.attend(Q, (K, V)))
+    torch.testing.assert_close(regard.attend(Q, (K, V), choice=WithoutMask()), regard.attend(Q, (K, V)))

@@ -1,6 +1,6 @@
 """Attention biases: numbers that are added to the scores before the softmax (or another choice).
 
-    weight_ij = choose_j(score_ij + bias_ij)
+    weight_ij = choice_j(score_ij + bias_ij)
 
 A bias is a function of positions (ALiBi, T5), of positions and the query (Shaw), or a tensor. It may be learned.
 A bias of -inf hides its pair as a mask would. Leading axes are aligned from the left, as those of masks are.

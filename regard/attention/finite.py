@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.attention.axes import ReadTensors, is_inspectable, unpack_memory
 from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs, prepare_inputs
+from regard.attention.parts import check_finite_bias
 from regard.attention.scores import Features, InnerProduct
 
 
@@ -55,19 +56,6 @@ def check_finite(name: str, tensor: Tensor) -> None:
         raise ValueError(
             f"{name} must be finite where not masked, got {tensor[index].item()} at {index} "
             f"({int(bad.sum())} such numbers in total)"
-        )
-
-
-def check_finite_bias(bias: Tensor, allowed: Tensor | None) -> None:
-    """Raise ValueError, with the first index, unless the bias of every allowed pair is finite."""
-    bad = ~bias.detach().isfinite()
-    if allowed is not None:
-        bad = bad & allowed
-    if bool(bad.any()):
-        index = tuple(bad.nonzero()[0].tolist())
-        raise ValueError(
-            "bias must be finite, or -inf to hide a pair, where not masked, "
-            f"got {bias.expand(bad.shape)[index].item()} at {index}"
         )
 
 
@@ -124,7 +112,7 @@ def _zero_masked(inputs: AttentionInputs, tensors: ReadTensors) -> AttentionInpu
     bias = inputs.bias_tensor()
     allowed = inputs.allowed_pairs(bias)
     if bias is not None:
-        check_finite_bias(bias, allowed)
+        check_finite_bias("bias", bias, allowed)
     if not are_finite(*tensors):
         aligned = unpack_memory(tensors.query, tensors[1:])
         zeroed = zero_hidden(aligned, allowed, inputs.leading)

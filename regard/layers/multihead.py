@@ -122,7 +122,7 @@ class MultiHead(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute. Raises AttributeError for a part of the read, which is not read from this module."""
-        if isinstance(value, Score | Choice | Bias) and name in ("score", "choice", "bias"):
+        if isinstance(value, Score | Choice | Mask | Bias) and name in ("score", "choice", "mask", "bias"):
             raise AttributeError(f"{type(self).__name__} reads no attribute `{name}`: set `read.{name}`, of its Read")
         super().__setattr__(name, value)
 

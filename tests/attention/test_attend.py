@@ -128,7 +128,7 @@ def test_attend_refuses_inputs_that_do_not_fit():
         attend(query, (keys, values), mask=torch.ones(3, 4, dtype=torch.bool))
     with pytest.raises(TypeError, match=r"bias must be floating point, got torch\.bool"):
         attend(query, (keys, values), bias=torch.ones(3, 4, dtype=torch.bool))
-    with pytest.raises(ValueError, match="a mask or bias must have at most the 2 axes of the read, got 3"):
+    with pytest.raises(ValueError, match="mask Dense must have at most the 2 axes of the read, got 3"):
         attend(query, (keys, values), mask=dense(torch.ones(1, 3, 4, dtype=torch.bool)))
     for kernel in ("auto", "sdpa", "reference"):
         with pytest.raises(ValueError, match="must have equal sizes, got 5 and 4"):

@@ -225,7 +225,10 @@ def test_axes_that_do_not_fit_are_refused_by_every_kernel(kernel):
         ValueError, match=r"leading axes of values must be those of the read, \(2, 6\), or 1, or a divisor of the heads"
     ):
         attend(query, (keys, values[:, :5]), **options)
-    with torch.no_grad(), pytest.raises(ValueError, match=r"leading axes of mask must be those of the read, \(2, 6\)"):
+    with (
+        torch.no_grad(),
+        pytest.raises(ValueError, match=r"leading axes of mask Dense must be those of the read, \(2, 6\)"),
+    ):
         attend(query, (keys, values), mask=dense(torch.ones(3, 1, 5, dtype=torch.bool)), **options)
 
 

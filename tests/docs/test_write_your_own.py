@@ -150,6 +150,11 @@ class NotANumber(regard.Score):
         return (query @ keys.mT) * torch.nan
 
 
+class Yes(regard.Score):
+    def compare(self, query: Tensor, keys: Tensor) -> Tensor:
+        return query @ keys.mT > 0
+
+
 class Distance(regard.Score):
     def compare(self, query: Tensor, keys: Tensor) -> Tensor:
         return -torch.cdist(query, keys)
@@ -190,11 +195,36 @@ class BooleanBias(regard.Bias):
         return torch.ones(positions.num_rows, positions.num_keys, dtype=torch.bool)
 
 
+class ForThreeHeads(regard.Bias):
+    def materialize(self, query: Tensor, positions: regard.Positions) -> Tensor:
+        return torch.zeros(3, positions.num_rows, positions.num_keys)
+
+
+class NaNBias(regard.Bias):
+    """-inf at the first key, NaN after the own position, zero elsewhere."""
+
+    def materialize(self, query: Tensor, positions: regard.Positions) -> Tensor:
+        bias = torch.zeros(positions.num_rows, positions.num_keys).masked_fill(positions.key == 0, -torch.inf)
+        return bias.masked_fill(positions.key > positions.query, torch.nan)
+
+
+class OneNumber(regard.DistanceBias):
+    def at(self, distance: Tensor, dtype: torch.dtype) -> Tensor:
+        return torch.zeros((), dtype=dtype)
+
+
+class Far(regard.DistanceBias):
+    def at(self, distance: Tensor, dtype: torch.dtype) -> Tensor:
+        return distance > 3
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
         ({"score": OneNumberPerQuery()}, r"OneNumberPerQuery.compare must return \(..., 3, 5\), got \(1, 3\)"),
-        ({"score": NothingAtAll()}, "NothingAtAll.compare must return a tensor, got NoneType"),
+        ({"score": NothingAtAll()}, "NothingAtAll.compare must return a tensor of numbers, got NoneType"),
+        ({"score": Yes()}, r"Yes.compare must return a tensor of numbers, got a tensor of torch\.bool"),
+        ({"score": regard.SoftCap(NotANumber(), 2.0)}, r"SoftCap.compare must be finite, got nan at \(0, 0, 0\)"),
         ({"score": NotANumber()}, r"NotANumber.compare must be finite, got nan at \(0, 0, 0\) \(15 such"),
         ({"choice": NaNRows()}, r"NaNRows.weights must be finite, got nan at \(0, 0, 0\) \(15 such"),
         ({"choice": OneRow()}, r"OneRow.weights must return \(..., 1, 3, 5\), got \(1, 1, 5\)"),
@@ -213,6 +243,18 @@ class BooleanBias(regard.Bias):
             {"bias": BooleanBias()},
             r"BooleanBias.materialize must return a tensor of numbers, got .* torch\.bool",
         ),
+        (
+            {"bias": ForThreeHeads()},
+            r"leading axes of bias ForThreeHeads must be those of the read, \(1,\), .* got \(3,\)",
+        ),
+        ({"bias": NaNBias()}, r"NaNBias.materialize must be finite, or -inf .*, got nan at \(0, 0, 3\)"),
+        (
+            {"bias": NaNBias() + regard.ShawBias(8, 2)},
+            r"SumOfBiases.materialize must be finite, .* got nan at \(0, 0, 3\)",
+        ),
+        ({"bias": OneNumber()}, r"OneNumber.at must return \(\.\.\., 7\), got \(\)"),
+        ({"bias": OneNumber(), "score": regard.Additive(8, 8, 4)}, r"OneNumber.at must return \(\.\.\., 7\), got \(\)"),
+        ({"bias": Far()}, r"Far.at must return a tensor of numbers, got a tensor of torch\.bool"),
     ],
 )
 @pytest.mark.usefixtures("no_shape_checks")
@@ -233,6 +275,44 @@ def test_own_score_that_is_not_finite_is_named_in_a_model_and_nan_inputs_are_not
     last = torch.arange(5)[:, None] == 4
     masked = regard.attend(Q, (K.masked_fill(last, torch.nan), V), score=Distance(), mask=regard.padding([4]))
     torch.testing.assert_close(masked, regard.attend(Q, (K[:, :4], V[:, :4]), score=Distance()))
+
+
+def test_own_bias_that_is_nan_where_masked_is_not_refused() -> None:
+    causal, later = regard.causal(), regard.dense(torch.arange(5).expand(3, 5) > 0)
+    expected = regard.attention_weights(Q, (K, V), mask=causal & later)
+    close(regard.attention_weights(Q, (K, V), mask=causal, bias=NaNBias()), expected)
+    close(regard.attend(Q, regard.Memory(K, V), mask=causal, bias=NaNBias()), expected @ V)
+    with pytest.raises(ValueError, match=r"NaNBias.materialize must be finite, .*, got nan at \(0, 0, 3\)"):
+        regard.attend(Q, regard.Memory(K, V), bias=NaNBias())
+
+
+class Tail(torch.nn.Module):
+    """The last number of each item, or two tensors."""
+
+    def __init__(self, *, twice: bool = False):
+        super().__init__()
+        self.twice = twice
+
+    def forward(self, items: Tensor, **_masks: object) -> Tensor | tuple[Tensor, Tensor]:
+        tail = items[..., -1:]
+        return (tail, tail) if self.twice else tail
+
+
+@pytest.mark.parametrize("order", ["pre", "post", "none"])
+@pytest.mark.parametrize(
+    ("part", "error"), [("norm", ValueError), ("feedforward", TypeError), ("attention", ValueError)]
+)
+def test_layer_that_returns_another_shape_is_named(part: str, error: type[Exception], order: str) -> None:
+    if part == "norm" and order == "none":
+        return
+    makers = {"norm": lambda _width: Tail(), "feedforward": lambda: Tail(twice=True)}
+    own = {part: makers[part]} if part in makers else {}
+    core = regard.Transformer(layers=1, width=8, heads=2, decodes=False, norm_order=order, **own)
+    if part == "attention":
+        core.encoder[0].attention = Tail()
+    expected = r"Tail must return a tensor of the shape of its items, \(1, 3, 8\), got "
+    with pytest.raises(error, match=expected + ("tuple" if error is TypeError else r"\(1, 3, 1\)")):
+        core.encode(regard.Padded(torch.randn(1, 3, 8), torch.tensor([3])))
 
 
 def test_own_choice_without_a_masked_key_is_not_refused() -> None:

@@ -30,7 +30,7 @@ def choose_weights(inputs: AttentionInputs) -> tuple[Float[Tensor, "... query ke
     """
     scores, allowed = masked_scores(inputs)
     weights_ = check_result(inputs.choice, "weights", inputs.choice.weights(scores, allowed), *scores.shape)
-    if (is_own(inputs.score) or is_own(inputs.choice)) and is_inspectable(weights_):
+    if is_inspectable(weights_) and (is_own(inputs.score) or is_own(inputs.choice)):
         _check_weights(inputs, scores, weights_.detach(), allowed)
     return weights_, allowed
 

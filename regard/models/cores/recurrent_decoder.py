@@ -317,6 +317,7 @@ def _is_plain_additive(read: Read) -> bool:
         and choice.log_beta is None
         and isinstance(choice.beta, int | float)
         and choice.beta == 1
+        and read.mask is None
         and read.bias is None
         and read.kernel == "auto"
     )

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import regard
 from regard.attention.parts import PAGE
+from regard.engines.registry import prepare
 from tests.helpers import close
 from tests.shapes import without_checks
 
@@ -29,7 +30,7 @@ SMALL = (
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return the names that the code of the page defines."""
-    assert len(PARTS) == 7
+    assert len(PARTS) == 11
     torch.manual_seed(1)
     names: dict[str, Any] = {"__name__": "own_parts"}
     with pytest.MonkeyPatch.context() as patch, without_checks():
@@ -57,7 +58,7 @@ def test_mask_of_a_step_is_the_last_row_and_the_bias_decreases_with_distance(nam
     close(bias.materialize(torch.zeros(3, 1), regard.Positions(3, 3, torch.device("cpu"))), expected.expand(1, 2, 3, 3))
 
 
-@pytest.mark.parametrize("name", ["model", "own"])
+@pytest.mark.parametrize("name", ["model", "dilated", "gated", "own"])
 def test_models_decode_as_they_read_all_positions_and_learn_with_their_parts(names, name: str) -> None:
     model, target = names[name].double(), regard.Padded(torch.tensor([[5, 2, 7, 1]]), torch.tensor([4]))
     expected, state = model(None, target), model.start(None, rows=1)
@@ -66,6 +67,21 @@ def test_models_decode_as_they_read_all_positions_and_learn_with_their_parts(nam
         close(logits, expected[:, time])
     model.loss(regard.Batch(None, target)).total.backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def test_mask_of_a_model_hides_what_it_states_and_gates_scale_the_output(names) -> None:
+    target = regard.Padded(torch.tensor([[5, 2, 7, 1, 3, 4]]), torch.tensor([6]))
+    with regard.record(names["dilated"]) as capture:
+        names["dilated"](target=target)
+    assert len([*capture.recording]) == 2
+    for read in capture.recording:
+        assert torch.equal(capture.recording[read][0][0, 0] > 0, names["Dilated"](2).tensor(5, 5))
+    attention, items = names["gated"].core.decoder[0].attention, torch.randn(1, 3, 16, dtype=torch.float64)
+    scaled = torch.sigmoid(attention.gate(items)) * regard.MultiHead.forward(attention, items)
+    close(attention(items), scaled)
+    for name, reason in (("dilated", "has a mask of its own, a Dilated"), ("gated", "GatedAttention")):
+        with pytest.raises(regard.UserError, match=f"engine 'compiled' does not support this model: .*{reason}"):
+            prepare("compiled", names[name].float())
 
 
 def test_replaced_choice_is_that_of_the_recorded_weights(names) -> None:

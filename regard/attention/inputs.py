@@ -174,8 +174,9 @@ class AttentionInputs(NamedTuple):
     def _align(self, name: str, tensor: Tensor) -> Tensor:
         """Return the tensor with as many axes as the weights, and check that it broadcasts to them."""
         leading, own = tuple(self.leading), tensor.shape[:-2]
-        fits = all(size in (1, whole) for size, whole in zip(own, leading, strict=False))
-        if fits and len(own) <= len(leading):
+        # torch.compile does not trace `in` for sizes that vary.
+        differs = any(size != 1 and size != whole for size, whole in zip(own, leading, strict=False))  # noqa: PLR1714
+        if not differs and len(own) <= len(leading):
             return align(tensor, self.num_axes)
         part = f"{name} {type(getattr(self, name)).__name__}"
         if len(own) > len(leading):

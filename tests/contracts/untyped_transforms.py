@@ -203,8 +203,8 @@ def test_autocast_computes_in_half_precision(score, kernel):
 @pytest.mark.parametrize("bias", BIASES)
 def test_layer_is_compiled_once_for_all_lengths_without_graph_breaks(bias):
     torch._dynamo.reset()  # the limit of compilations of a function counts those of other tests
-    layer = MultiHead(6, num_heads=HEADS, bias=BIASES[bias]()).eval()
+    layer = MultiHead(DIM + 1, num_heads=HEADS, bias=BIASES[bias]()).eval()
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="eager")
     for length in (5, 7, 9):
-        x = torch.randn(2, length, 6)
+        x = torch.randn(2, length, DIM + 1)
         close(compiled(x, mask=causal()), layer(x, mask=causal()))

@@ -52,7 +52,7 @@ def reads() -> dict[str, Callable[[], object]]:
         "read: additive 4 x 128 x 64": both((4, 128, 64), score=additive),
         "read: additive, one query, 30 keys": forward((16, 1, 64), (16, 30, 64), score=additive),
         "read: cosine 4 x 128 x 64": both((4, 128, 64), score=regard.Cosine()),
-        "read: sparsemax 4 x 128 x 64": both((4, 128, 64), choose=regard.Sparse(alpha=2)),
+        "read: sparsemax 4 x 128 x 64": both((4, 128, 64), choice=regard.Sparse(alpha=2)),
     }
 
 

@@ -78,10 +78,10 @@ class Row(NamedTuple):
 
 def run(name: str, passes: str, tensors: list[Tensor]) -> None:
     """Run one read, with gradients for `train`."""
-    score, choose, mask, kernel, _ = READS[name]
+    score, choice, mask, kernel, _ = READS[name]
     query, keys, values, gradient = tensors
     with torch.set_grad_enabled(passes == "train"):
-        out = attend(query, (keys, values), score=score, choose=choose, mask=mask, kernel=kernel)
+        out = attend(query, (keys, values), score=score, choice=choice, mask=mask, kernel=kernel)
         if passes == "train":
             out.backward(gradient)
             query.grad = keys.grad = values.grad = None

@@ -34,9 +34,9 @@ def measure(num_keys: int, value_dim: int, budget_s: float) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in CHOICES}
     stop = time.perf_counter() + budget_s
     while time.perf_counter() < stop or len(times["soft"]) < 5:
-        for name, choose in CHOICES.items():
+        for name, choice in CHOICES.items():
             start = time.perf_counter()
-            attend(query, memory, choose=choose)
+            attend(query, memory, choice=choice)
             times[name].append(time.perf_counter() - start)
     return {name: statistics.median(seconds[1:]) * 1e3 for name, seconds in times.items()}
 

@@ -89,6 +89,7 @@ from regard.models.writers.tags import TagWriter as TagWriter
 from regard.models.writers.tokens import TokenWriter as TokenWriter
 from regard.models.writers.tracks import TrackWriter as TrackWriter
 from regard.models.writers.writer import Writer as Writer
+from regard.recipes.base.trained import TrainedRun as TrainedRun
 from regard.recipes.load import load as load
 from regard.recipes.training import train as train
 

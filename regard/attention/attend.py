@@ -1,7 +1,7 @@
 """The read: queries read a memory of key-value pairs.
 
     score_ij  = score(query_i, key_j)            how well key j matches query i
-    weight_ij = choose(score_ij + bias_ij)       soft: softmax over the keys that the mask allows
+    weight_ij = choice(score_ij + bias_ij)       soft: softmax over the keys that the mask allows
     out_i     = sum_j weight_ij value_j
 
 Everything else in this library computes the inputs of this read or visualizes it.
@@ -58,14 +58,14 @@ def attend(
     memory: KeyValueCache | tuple[Tensor, Tensor],
     *,
     score: Score = _SCALED_DOT,
-    choose: Choice = _SOFT,
+    choice: Choice = _SOFT,
     mask: Mask | None = None,
     bias: Bias | Tensor | None = None,
     kernel: str = "auto",
 ) -> Float[Tensor, "... query value_dim"]:
     """Read the memory with every query (scaled dot-product attention by default).
 
-        out[i] = sum_j choose_j(score(query[i], keys[j]) + bias[i, j]) values[j]
+        out[i] = sum_j choice_j(score(query[i], keys[j]) + bias[i, j]) values[j]
 
     Shapes:  query (..., query, query_dim); memory: a Memory or a pair (keys (..., key, key_dim), values (..., key,
              value_dim)); out (..., query, value_dim). Leading axes broadcast, aligned from the left: queries
@@ -86,8 +86,8 @@ def attend(
     Source:  lectures, A.2; vaswani2017, section 3.2.
     """
     if isinstance(memory, LinearState):
-        return memory.read(query, score=score, choose=choose, mask=mask, bias=bias, kernel=kernel)
-    inputs = prepare_inputs(query, memory, score=score, choose=choose, mask=mask, bias=bias)
+        return memory.read(query, score=score, choice=choice, mask=mask, bias=bias, kernel=kernel)
+    inputs = prepare_inputs(query, memory, score=score, choice=choice, mask=mask, bias=bias)
     run = selection.pick(kernel, inputs)
     if inputs.is_empty or inputs.values.shape[-1] == 0:
         return _empty_result(inputs, query, memory, inputs.values.shape[-1])
@@ -100,7 +100,7 @@ def attention_weights(
     memory: KeyValueCache | tuple[Tensor, Tensor],
     *,
     score: Score = _SCALED_DOT,
-    choose: Choice = _SOFT,
+    choice: Choice = _SOFT,
     mask: Mask | None = None,
     bias: Bias | Tensor | None = None,
     kernel: str = "auto",
@@ -109,7 +109,7 @@ def attention_weights(
 
     The weights are always computed by the reference kernel: fused kernels never store them.
     """
-    inputs = prepare_inputs(query, memory, score=score, choose=choose, mask=mask, bias=bias)
+    inputs = prepare_inputs(query, memory, score=score, choice=choice, mask=mask, bias=bias)
     selection.pick(kernel, inputs)
     if inputs.is_empty:
         return _empty_result(inputs, query, memory, inputs.keys.shape[-2])

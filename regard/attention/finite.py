@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.attention.axes import ReadTensors, is_inspectable, unpack_memory
 from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs, prepare_inputs
+from regard.attention.parts import check_finite_bias
 from regard.attention.scores import Features, InnerProduct
 
 
@@ -43,7 +44,7 @@ def run_checked(run: Callable[[AttentionInputs], Tensor], inputs: AttentionInput
 
 def prepare_again(inputs: AttentionInputs, query: Tensor, keys: Tensor, values: Tensor) -> AttentionInputs:
     """Prepare the same read with other numbers in query, keys and values."""
-    rules = {"score": inputs.score, "choose": inputs.choose, "mask": inputs.mask, "bias": inputs.bias}
+    rules = {"score": inputs.score, "choice": inputs.choice, "mask": inputs.mask, "bias": inputs.bias}
     return prepare_inputs(query, (keys, values), **rules)
 
 
@@ -55,19 +56,6 @@ def check_finite(name: str, tensor: Tensor) -> None:
         raise ValueError(
             f"{name} must be finite where not masked, got {tensor[index].item()} at {index} "
             f"({int(bad.sum())} such numbers in total)"
-        )
-
-
-def check_finite_bias(bias: Tensor, allowed: Tensor | None) -> None:
-    """Raise ValueError, with the first index, unless the bias of every allowed pair is finite."""
-    bad = ~bias.detach().isfinite()
-    if allowed is not None:
-        bad = bad & allowed
-    if bool(bad.any()):
-        index = tuple(bad.nonzero()[0].tolist())
-        raise ValueError(
-            "bias must be finite, or -inf to hide a pair, where not masked, "
-            f"got {bias.expand(bad.shape)[index].item()} at {index}"
         )
 
 
@@ -100,7 +88,7 @@ def zero_hidden(tensors: ReadTensors, allowed: Tensor | None, leading: tuple[int
 
 def _output_shows_nonfinite(inputs: AttentionInputs) -> bool:
     """Return True if every non-finite number that is read makes the output non-finite, and no gradient is needed."""
-    if not (isinstance(inputs.form, InnerProduct) and isinstance(inputs.choose, Soft)):
+    if not (isinstance(inputs.form, InnerProduct) and isinstance(inputs.choice, Soft)):
         return False
     tensors = inputs.query, inputs.keys, inputs.values
     needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
@@ -124,7 +112,7 @@ def _zero_masked(inputs: AttentionInputs, tensors: ReadTensors) -> AttentionInpu
     bias = inputs.bias_tensor()
     allowed = inputs.allowed_pairs(bias)
     if bias is not None:
-        check_finite_bias(bias, allowed)
+        check_finite_bias("bias", bias, allowed)
     if not are_finite(*tensors):
         aligned = unpack_memory(tensors.query, tensors[1:])
         zeroed = zero_hidden(aligned, allowed, inputs.leading)

@@ -5,12 +5,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.attention.axes import align, align_to_query, broadcast_leading, check_pair, unpack_memory, widen
+from regard.attention.axes import (
+    align,
+    align_to_query,
+    broadcast_leading,
+    check_pair,
+    is_inspectable,
+    unpack_memory,
+    widen,
+)
 from regard.attention.biases import Bias, TensorBias
 from regard.attention.choices import Choice
 from regard.attention.masks import All, Interval, Mask, materialize_mask, split_interval
 from regard.attention.memory import KernelCache, KeyValueCache, Memory
-from regard.attention.parts import check_pairs, check_part
+from regard.attention.parts import check_finite_bias, check_pairs, check_part, is_own
 from regard.attention.positions import Positions
 from regard.attention.scores import Form, Score
 
@@ -32,7 +40,7 @@ class AttentionInputs(NamedTuple):
     score: Score
     form: Form | None
     """Formula of the score, for fused kernels; None if they support no formula of it."""
-    choose: Choice
+    choice: Choice
     mask: Mask | None
     bias: Bias | None
     positions: Positions
@@ -111,7 +119,7 @@ class AttentionInputs(NamedTuple):
         """Return the inputs of the queries first .. last - 1 only."""
         return self._replace(
             query=self.query[..., first:last, :],
-            choose=self.choose.tile(first, last),
+            choice=self.choice.tile(first, last),
             raw_query=self.raw_query[..., first:last, :],
             positions=self.positions.tile(first, last),
         )
@@ -125,11 +133,18 @@ class AttentionInputs(NamedTuple):
         return allowed if allowed_by_bias is None else allowed & allowed_by_bias
 
     def bias_tensor(self) -> Tensor | None:
-        """Return the bias, broadcasting to the weights, with -inf for the pairs that it hides."""
+        """Return the bias, broadcasting to the weights, with -inf for the pairs that it hides.
+
+        Raises: ValueError, on a CPU, if a bias that is not of this package is NaN or inf for a pair that is not masked.
+        """
         if self.bias is None:
             return None
         tensor = self.bias.materialize(self.raw_query, self.positions)
-        return self._align("bias", check_pairs(self.bias, tensor, self.positions, is_mask=False))
+        tensor = self._align("bias", check_pairs(self.bias, tensor, self.positions, is_mask=False))
+        has_bad = is_inspectable(tensor) and is_own(self.bias) and not bool((tensor < float("inf")).all())
+        if has_bad and bool(self.raw_query.isfinite().all()):
+            check_finite_bias(f"{type(self.bias).__name__}.materialize", tensor, self.allowed_pairs(tensor))
+        return tensor
 
     def split_range_and_mask(self) -> tuple[Interval | None, Tensor | None]:
         """Split the mask into a range of keys per query and a tensor for the rest; both broadcast to the weights."""
@@ -144,7 +159,11 @@ class AttentionInputs(NamedTuple):
         if self.bias is None or not positions.is_aligned or positions.rows is not None:
             return None
         diagonals = self.bias.diagonals(positions, self.query.dtype)
-        return None if diagonals is None else self._align("bias", diagonals.unsqueeze(-2)).squeeze(-2)
+        if diagonals is None:
+            return None
+        if is_inspectable(diagonals) and is_own(self.bias) and not bool((diagonals < float("inf")).all()):
+            return None  # `bias_tensor` checks the pairs that are not masked
+        return self._align("bias", diagonals.unsqueeze(-2)).squeeze(-2)
 
     def may_have_fully_masked_rows(self) -> bool:
         """Return False only if every query is certain to have a key that it may attend to."""
@@ -154,13 +173,15 @@ class AttentionInputs(NamedTuple):
 
     def _align(self, name: str, tensor: Tensor) -> Tensor:
         """Return the tensor with as many axes as the weights, and check that it broadcasts to them."""
-        tensor = align(tensor, self.num_axes)
-        leading = tuple(self.leading)
-        if any(size not in (1, whole) for size, whole in zip(tensor.shape[:-2], leading, strict=True)):
-            raise ValueError(
-                f"the leading axes of {name} must be those of the read, {leading}, or 1, got {tuple(tensor.shape[:-2])}"
-            )
-        return tensor
+        leading, own = tuple(self.leading), tensor.shape[:-2]
+        # torch.compile does not trace `in` for sizes that vary.
+        differs = any(size != 1 and size != whole for size, whole in zip(own, leading, strict=False))  # noqa: PLR1714
+        if not differs and len(own) <= len(leading):
+            return align(tensor, self.num_axes)
+        part = f"{name} {type(getattr(self, name)).__name__}"
+        if len(own) > len(leading):
+            raise ValueError(f"{part} must have at most the {self.num_axes} axes of the read, got {tensor.dim()}")
+        raise ValueError(f"the leading axes of {part} must be those of the read, {leading}, or 1, got {tuple(own)}")
 
 
 def prepare_inputs(
@@ -168,13 +189,13 @@ def prepare_inputs(
     memory: KeyValueCache | tuple[Tensor, Tensor],
     *,
     score: Score,
-    choose: Choice,
+    choice: Choice,
     mask: Mask | None,
     bias: Bias | Tensor | None,
 ) -> AttentionInputs:
     """Check the arguments of `attend`, align their axes, map queries and keys, and combine the masks, for a kernel."""
     check_part("score", score, Score, "ScaledDot()")
-    check_part("choose", choose, Choice, "Soft()")
+    check_part("choice", choice, Choice, "Soft()")
     if mask is not None:
         check_part("mask", mask, Mask, "causal() or dense(tensor)")
     if bias is not None and not isinstance(bias, Bias):
@@ -202,14 +223,14 @@ def prepare_inputs(
         values=values,
         score=score,
         form=score.form(query.shape[-1]),
-        choose=choose,
+        choice=choice,
         mask=memory.mask if mask is None else mask,
         bias=bias,
         positions=memory.positions(query.shape[-2]),
         raw_query=raw_query,
         kernel_cache=memory.kernel_cache if mapped is memory else None,
     )
-    choose.check(leading, query.shape[-2])
+    choice.check(leading, query.shape[-2])
     return inputs.expand_leading(leading)
 
 

@@ -3,10 +3,11 @@
 A tensor of another shape might broadcast, and a floating-point mask might be taken for a boolean one.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention.positions import Positions
 
@@ -25,8 +26,9 @@ def check_part(name: str, part: Any, base: type[Any], example: str) -> None:
 
 
 def is_own(part: Any) -> bool:
-    """Return True if the class of a part is not of this package."""
-    return not type(part).__module__.startswith("regard.")
+    """Return True if the class of a part, or of one that it holds, is not of this package."""
+    parts = part.modules() if isinstance(part, nn.Module) else (part,)
+    return not all(type(each).__module__.startswith(("regard.", "torch.")) for each in parts)
 
 
 def check_pairs(part: Any, tensor: Any, positions: Positions, *, is_mask: bool) -> Tensor:
@@ -48,17 +50,48 @@ def check_pairs(part: Any, tensor: Any, positions: Positions, *, is_mask: bool) 
     return tensor
 
 
+def check_finite_bias(name: str, bias: Tensor, allowed: Tensor | None) -> None:
+    """Raise ValueError, with the first index, unless the bias of every allowed pair is finite."""
+    bad = ~bias.detach().isfinite()
+    if allowed is not None:
+        bad = bad & allowed
+    if bool(bad.any()):
+        index = tuple(bad.nonzero()[0].tolist())
+        raise ValueError(
+            f"{name} must be finite, or -inf to hide a pair, where not masked, "
+            f"got {bias.expand(bad.shape)[index].item()} at {index}"
+        )
+
+
 def check_result(part: Any, method: str, tensor: Any, *sizes: int) -> Tensor:
-    """Return the tensor that a method of a score or a choice returned. Raises TypeError or ValueError, with its name.
+    """Return the tensor that a method of a part returned. Raises TypeError or ValueError, with its name.
 
     sizes: of all axes, or of the last ones.
     """
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{type(part).__name__}.{method} must return a tensor, got {_describe_result(tensor)}")
+    if not isinstance(tensor, Tensor) or tensor.dtype == torch.bool:
+        raise TypeError(
+            f"{type(part).__name__}.{method} must return a tensor of numbers, got {_describe_result(tensor)}"
+        )
     if tuple(tensor.shape[-len(sizes) :]) != sizes:
         expected = f"(..., {', '.join(map(str, sizes))})"
         raise ValueError(f"{type(part).__name__}.{method} must return {expected}, got {tuple(tensor.shape)}")
     return tensor
+
+
+def check_same_size(part: Any, tensor: Any, items: Tensor) -> Tensor:
+    """Return the tensor that a layer or a function returned for these items, which must be of their shape.
+
+    part: a module, or a `partial` of one.
+    Raises: TypeError or ValueError, with the class of the module.
+    """
+    if isinstance(tensor, Tensor) and tensor.shape == items.shape:
+        return tensor
+    part = part.func if isinstance(part, partial) else part
+    name = type(part).__name__ if isinstance(part, nn.Module) else getattr(part, "__name__", "the function")
+    expected = f"{name} must return a tensor of the shape of its items, {tuple(items.shape)}"
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{expected}, got {_describe_result(tensor)}")
+    raise ValueError(f"{expected}, got {tuple(tensor.shape)}")
 
 
 def describe_part(part: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 
-from regard.engines.config import ENGINES
+from regard.engines.config import ENGINES, EngineConfig
 from regard.engines.engine import Engine, on_device
 from regard.engines.lowering import UnsupportedModelError, lower
 from regard.engines.torch import TorchEngine
@@ -70,6 +70,7 @@ def prepare(
     """
     if name not in ("auto", *ENGINES):
         raise UserError(f"engine must be one of auto, {', '.join(ENGINES)}, got {name!r}")
+    EngineConfig(workers=workers)  # checks the number
     options = {"compute_type": compute_type, "workers": workers}
     if name == "auto":
         engine = _fastest(model, cached_only=cached_only, threads=threads, **options)

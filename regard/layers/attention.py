@@ -26,7 +26,7 @@ class Attention(MultiHead):
     query_dim, key_dim and value_dim are the sizes of the items that are projected: those of X', those of X (default:
     query_dim), and those of X that become values (default: key_dim). head_dim (default: query_dim), head_key_dim and
     head_value_dim (default: head_dim) are the sizes of queries, keys and values.
-    score (default: Dot, without a scale), choose, bias, kernel and role are those of `Read`; mask that of `forward`.
+    score (default: Dot, without a scale), choice, bias, kernel and role are those of `Read`; mask that of `forward`.
     Parameters: query (head_dim, query_dim), key (head_key_dim, key_dim), value (head_value_dim, value_dim), with biases
     if projection_bias=True.
     Raises: ValueError if a size is below 1, or head_key_dim is not head_dim and the score needs equal sizes.
@@ -42,7 +42,7 @@ class Attention(MultiHead):
         head_key_dim: int | None = None,
         head_value_dim: int | None = None,
         score: Score | None = None,
-        choose: Choice | None = None,
+        choice: Choice | None = None,
         bias: Bias | None = None,
         kernel: str = "auto",
         projection_bias: bool = False,
@@ -57,7 +57,7 @@ class Attention(MultiHead):
             head_key_dim=head_key_dim,
             head_value_dim=head_value_dim,
             score=Dot() if score is None else score,
-            choose=choose,
+            choice=choice,
             bias=bias,
             kernel=kernel,
             projection_bias=projection_bias,

@@ -14,6 +14,8 @@ Blocks are constructed from their parts, so that any part can be replaced withou
 Source: lectures, D.7, D.9; vaswani2017, section 3.1; induced lee2019, section 3.1 (where h has a feed-forward as well).
 """
 
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -38,7 +40,7 @@ class EncoderBlock(nn.Module):
         self, items: Float[Tensor, "batch source model"], mask: Mask | None
     ) -> Float[Tensor, "batch source model"]:
         """Return the items after self-attention (over those that the mask allows) and feed-forward."""
-        items = self.add_attention(items, lambda x: self.attention(x, memory_mask=mask))
+        items = self.add_attention(items, partial(self.attention, memory_mask=mask))
         return self.add_feedforward(items, self.feedforward)
 
     def form(self) -> BlockForm:
@@ -73,7 +75,7 @@ class InducedBlock(nn.Module):
         return self.add_feedforward(items, self.feedforward)
 
     def _summary(self, items: Tensor, mask: Mask | None) -> Tensor:
-        points = self.points.expand(len(items), -1, -1)
+        points = self.points.expand(items.shape[0], -1, -1)
         return points + self.gather(points, self.gather.memory(items, mask))
 
 
@@ -106,7 +108,7 @@ class DecoderBlock(nn.Module):
     ) -> Float[Tensor, "batch target model"]:
         """Return the block's output for all targets (teacher forcing)."""
         mask = causal() if self.window is None else window(self.window)
-        items = self.add_attention(items, lambda x: self.attention(x, mask=mask))
+        items = self.add_attention(items, partial(self.attention, mask=mask))
         return self._cross_and_feedforward(items, source)
 
     def decode_set(
@@ -147,9 +149,8 @@ class DecoderBlock(nn.Module):
         return past if self.window is None else SlidingMemory.of(past, window=self.window)
 
     def _cross_and_feedforward(self, items: Tensor, source: Memory | None) -> Tensor:
-        cross = self.cross
-        if self.add_cross is not None and cross is not None and source is not None:
-            items = self.add_cross(items, lambda x: cross(x, source))
+        if self.add_cross is not None and self.cross is not None and source is not None:
+            items = self.add_cross(items, partial(self.cross, memory=source))
         return self.add_feedforward(items, self.feedforward)
 
 

@@ -80,7 +80,7 @@ class FeedForwardForm:
 
 @dataclass(frozen=True, eq=False)
 class ReadForm:
-    """choose(score + bias) applied to the values."""
+    """choice(score + bias) applied to the values."""
 
     score: Form | None
     """Score of queries and keys as they are; None if the score projects them first."""

@@ -19,7 +19,7 @@ Source: lectures, C.1, C.2, C.5 to C.8; vaswani2017, section 3.2.2; grouped quer
 multi-query shazeer2019; rotary su2024.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -47,7 +47,7 @@ class MultiHead(nn.Module):
     projected from (default: source_dim), head_dim (default: query_dim / l, rounded up), head_key_dim and head_value_dim
     (default: head_dim), output_dim (default: query_dim); key_heads (default: l) divides l. Only some scores compare
     queries and keys of unequal sizes, as General, Additive and Concat do, with num_heads=l for parameters per head.
-    score (default: ScaledDot), choose, bias, kernel and role are those of `Read`. For additive attention use
+    score (default: ScaledDot), choice, bias, kernel and role are those of `Read`. For additive attention use
     BareAdditive(head_dim, num_heads=l): W_q^h and W_k^h are its projections already, and each head has a vector v.
     positions: rotates queries and keys, in self-attention.
     output_projection: False leaves out W_o; the output is then l head_value_dim wide.
@@ -71,7 +71,7 @@ class MultiHead(nn.Module):
         head_value_dim: int | None = None,
         output_dim: int | None = None,
         score: Score | None = None,
-        choose: Choice | None = None,
+        choice: Choice | None = None,
         bias: Bias | None = None,
         positions: PositionalEncoding | None = None,
         kernel: str = "auto",
@@ -117,8 +117,14 @@ class MultiHead(nn.Module):
         self.value = Linear(value_dim, key_heads * head_value_dim, bias=projection_bias)
         output = Linear(heads_dim, output_dim, bias=projection_bias) if output_projection else nn.Identity()
         self.output: nn.Module = output
-        self.read = Read(score, choose=choose, bias=bias, kernel=kernel, role=role)
+        self.read = Read(score, choice=choice, bias=bias, kernel=kernel, role=role)
         self.positions = positions
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute. Raises AttributeError for a part of the read, which is not read from this module."""
+        if isinstance(value, Score | Choice | Mask | Bias) and name in ("score", "choice", "mask", "bias"):
+            raise AttributeError(f"{type(self).__name__} reads no attribute `{name}`: set `read.{name}`, of its Read")
+        super().__setattr__(name, value)
 
     def memory(
         self,

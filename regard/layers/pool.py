@@ -40,14 +40,14 @@ class PooledTerms(NamedTuple):
 class AttentionPooling(nn.Module):
     """Multi-head attention of one learned query over items (batch, time, dim), giving (batch, dim).
 
-    choose: how each head weights the items; softmax if not given.
+    choice: how each head weights the items; softmax if not given.
     A row without items gives the bias of the output projection.
     """
 
-    def __init__(self, dim: int, *, num_heads: int, choose: Choice | None = None, kernel: str = "auto"):
+    def __init__(self, dim: int, *, num_heads: int, choice: Choice | None = None, kernel: str = "auto"):
         super().__init__()
         self.query = nn.Parameter(torch.randn(dim) * dim**-0.5)
-        self.attention = MultiHead(dim, num_heads=num_heads, choose=choose, kernel=kernel, role=Role("pooling"))
+        self.attention = MultiHead(dim, num_heads=num_heads, choice=choice, kernel=kernel, role=Role("pooling"))
 
     def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
         """Return the pooled vector of each row."""
@@ -95,7 +95,7 @@ class LastItem(nn.Module):
     def forward(self, items: Padded) -> Float[Tensor, "batch dim"]:
         """Return the last item of each row that is not padding."""
         states, lengths = items
-        rows = torch.arange(len(lengths), device=states.device)
+        rows = torch.arange(lengths.shape[0], device=states.device)
         last = states[rows, (lengths - 1).clamp(min=0)]
         if self.directions == 2:
             size = states.shape[-1] // 2

@@ -1,4 +1,4 @@
-"""The read as a module: a score, a choice, a bias and a kernel.
+"""The read as a module: a score, a choice, a mask, a bias and a kernel.
 
 Every read of every model is a `Read`, so that observers (regard.look.hooks) find all of them, per layer, without
 changes to the model. The module that creates a read sets its role: its kind, layer, queries and keys.
@@ -51,8 +51,9 @@ class Role:
 
 
 class Read(nn.Module):
-    """Attention with a score, a choice, a bias and a kernel: out = attend(query, memory).
+    """Attention with a score, a choice, a mask, a bias and a kernel: out = attend(query, memory).
 
+    mask, bias: in addition to those of each call.
     role: of the read in its model, for attention maps; None: unknown.
     Shapes: query (batch, [head,] query, query_dim), memory of keys (batch, [head,] key, key_dim) and values.
     """
@@ -61,7 +62,8 @@ class Read(nn.Module):
         self,
         score: Score | None = None,
         *,
-        choose: Choice | None = None,
+        choice: Choice | None = None,
+        mask: Mask | None = None,
         bias: Bias | None = None,
         kernel: str = "auto",
         role: Role | None = None,
@@ -69,9 +71,12 @@ class Read(nn.Module):
         super().__init__()
         self.role = role
         self.score = ScaledDot() if score is None else score
-        self.choose = Soft() if choose is None else choose
+        self.choice = Soft() if choice is None else choice
         check_part("score", self.score, Score, "ScaledDot()")
-        check_part("choose", self.choose, Choice, "Soft()")
+        check_part("choice", self.choice, Choice, "Soft()")
+        if mask is not None:
+            check_part("mask", mask, Mask, "causal() or dense(tensor)")
+        self.mask = mask
         self.bias = bias
         self.kernel = kernel
 
@@ -83,16 +88,9 @@ class Read(nn.Module):
         mask: Mask | None = None,
         bias: Bias | Tensor | None = None,
     ) -> Float[Tensor, "..."]:
-        """Return the output of the attention for each query; `bias` is added to the bias of the module."""
-        return attend(
-            query,
-            memory,
-            score=self.score,
-            choose=self.choose,
-            mask=mask,
-            bias=self._total_bias(bias),
-            kernel=self.kernel,
-        )
+        """Return the output of the attention for each query."""
+        mask, bias = self._total_mask(mask), self._total_bias(bias)
+        return attend(query, memory, score=self.score, choice=self.choice, mask=mask, bias=bias, kernel=self.kernel)
 
     def prepare_inputs(
         self,
@@ -103,30 +101,37 @@ class Read(nn.Module):
         bias: Bias | Tensor | None = None,
     ) -> AttentionInputs:
         """Return the inputs of the read that `forward` computes for the same arguments, without computing it."""
-        return prepare_inputs(
-            query, memory, score=self.score, choose=self.choose, mask=mask, bias=self._total_bias(bias)
-        )
+        mask, bias = self._total_mask(mask), self._total_bias(bias)
+        return prepare_inputs(query, memory, score=self.score, choice=self.choice, mask=mask, bias=bias)
 
     def form(self, size: int) -> ReadForm:
         """Return the form of this module (regard.layers.forms) for queries and keys of this size.
 
-        Raises: NoFormError if the bias does not depend on distance alone.
+        Raises: NoFormError if the module has a mask, or a bias that does not depend on distance alone.
         """
-        score, choose, bias = self.score, self.choose, self.bias
+        score, choice, bias = self.score, self.choice, self.bias
+        if self.mask is not None:
+            raise NoFormError(self, f"has a mask of its own, a {type(self.mask).__name__}, which only torch runs")
         if bias is not None and not isinstance(bias, DistanceBias):
             raise NoFormError(bias, f"is a {type(bias).__name__}, which does not depend on distance alone")
         is_bare = type(score).map_query is Score.map_query and type(score).map_keys is Score.map_keys
-        log_beta = choose.log_beta if isinstance(choose, Soft) else None
+        log_beta = choice.log_beta if isinstance(choice, Soft) else None
         return ReadForm(
             score=score.form(size) if is_bare else None,
-            beta=(choose.beta if log_beta is None else 1.0) if isinstance(choose, Soft) else None,
+            beta=(choice.beta if log_beta is None else 1.0) if isinstance(choice, Soft) else None,
             bias=bias,
             log_beta=log_beta,
         )
 
     def extra_repr(self) -> str:
-        """Name of the kernel; the other parts are submodules."""
-        return f"kernel={self.kernel!r}"
+        """Mask, and name of the kernel; the other parts are submodules."""
+        mask = "" if self.mask is None else f"mask={self.mask!r}, "
+        return f"{mask}kernel={self.kernel!r}"
+
+    def _total_mask(self, mask: Mask | None) -> Mask | None:
+        if mask is None or self.mask is None:
+            return self.mask if mask is None else mask
+        return self.mask & mask
 
     def _total_bias(self, bias: Bias | Tensor | None) -> Bias | Tensor | None:
         if bias is None or self.bias is None:

@@ -126,7 +126,7 @@ class _ReadHooks:
 
     def pre_hook(self, read: Read, args: tuple, kwargs: dict[str, Any]) -> None:
         self._states = {}
-        if read.choose.is_random:
+        if read.choice.is_random:
             query = kwargs["query"] if "query" in kwargs else args[0]
             self._states = {device: _generator_state(device) for device in {torch.device("cpu"), query.device}}
 

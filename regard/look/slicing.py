@@ -104,7 +104,7 @@ class SlicedRead:
             query=take(inputs.query, axis, rows),
             keys=take(inputs.keys, axis, rows),
             values=take(inputs.values, axis, rows),
-            choose=_choice_of(inputs.choose, axis, rows),
+            choice=_choice_of(inputs.choice, axis, rows),
             raw_query=take(inputs.raw_query, axis, rows),
             mask=None if inputs.mask is None else _mask_of_rows(inputs.mask, rows, len(self.sizes), inputs.positions),
             bias=None if inputs.bias is None else _bias_of_rows(inputs.bias, rows, len(self.sizes), inputs.positions),
@@ -118,25 +118,25 @@ class SlicedRead:
             query=take(inputs.query, HEAD, heads),
             keys=take(inputs.keys, HEAD, key_heads),
             values=take(inputs.values, HEAD, key_heads),
-            choose=_choice_of(inputs.choose, HEAD, heads),
+            choice=_choice_of(inputs.choice, HEAD, heads),
             mask=None if inputs.mask is None else _SelectedMask(inputs.mask, HEAD, heads, num_axes),
             # A bias needs the queries of all heads: it may have parameters per head.
             bias=None if inputs.bias is None else _SelectedBias(inputs.bias, HEAD, heads, num_axes),
         )
 
 
-def can_slice(choose: Choice) -> bool:
+def can_slice(choice: Choice) -> bool:
     """Return True if rows and heads of a choice can be computed alone: it treats all alike, or it is Soft."""
-    own = (value for part in choose.modules() for value in vars(part).values() if isinstance(value, Tensor))
-    tensors = itertools.chain(choose.parameters(), choose.buffers(), own)
-    return not choose.is_random and (isinstance(choose, Soft) or all(tensor.numel() == 1 for tensor in tensors))
+    own = (value for part in choice.modules() for value in vars(part).values() if isinstance(value, Tensor))
+    tensors = itertools.chain(choice.parameters(), choice.buffers(), own)
+    return not choice.is_random and (isinstance(choice, Soft) or all(tensor.numel() == 1 for tensor in tensors))
 
 
-def _choice_of(choose: Choice, axis: int, indices: Indices) -> Choice:
+def _choice_of(choice: Choice, axis: int, indices: Indices) -> Choice:
     """Return the choice for these entries of an axis: beta may differ by row or head."""
-    beta = choose.beta if isinstance(choose, Soft) else None
+    beta = choice.beta if isinstance(choice, Soft) else None
     if not isinstance(beta, Tensor) or beta.numel() == 1:
-        return choose
+        return choice
     return Soft(take(beta.detach(), axis, indices))
 
 

@@ -1,6 +1,6 @@
 """Recorded part of a read's weights, computed in tiles: bounded memory for reads of any length.
 
-    recorded = weights[rows, heads, queries, :]          weights_ij = choose_j(score(query_i, key_j) + bias_ij)
+    recorded = weights[rows, heads, queries, :]          weights_ij = choice_j(score(query_i, key_j) + bias_ij)
 
 Other rows, heads and queries are not computed. A tile holds whole rows of the softmax, so it is exact by itself. The
 log-sum-exp of a fused kernel would only save the sums of rows that are computed anyway, and would tie the weights to
@@ -81,7 +81,7 @@ def tiles(inputs: AttentionInputs, part: Part, *, tile_bytes: int, drawn_by: str
     shape = part.shape(sizes_of(inputs))
     sliced_read = SlicedRead(inputs)
     num_axes = len(shape)
-    if not can_slice(inputs.choose):
+    if not can_slice(inputs.choice):
         yield from _tiles_of_all(sliced_read, inputs, part, tile_bytes, drawn_by)
         return
     axes = [-num_axes, HEAD, QUERY] if sliced_read.saves_memory_by_head else [-num_axes, QUERY]
@@ -99,7 +99,7 @@ def _tiles_of_all(
     sliced_read: SlicedRead, inputs: AttentionInputs, part: Part, tile_bytes: int, drawn_by: str
 ) -> Iterator[Tile]:
     """Yield the tiles from the weights of all rows and heads, and for a choice that draws, of all queries in order."""
-    sizes, is_random = sliced_read.sizes, inputs.choose.is_random
+    sizes, is_random = sliced_read.sizes, inputs.choice.is_random
     weights_per_query = math.prod(sizes) // max(1, sizes[QUERY])
     bytes_per_weight = sliced_read.bytes_per_weight(sizes[HEAD] if len(sizes) > 3 else 1)
     step = max(1, tile_bytes // max(1, bytes_per_weight * weights_per_query))

@@ -317,9 +317,9 @@ class Vectors:
 
 
 def _formula(inputs: AttentionInputs, heads: MultiHead | None) -> ReadFormula:
-    form, choose = inputs.form, inputs.choose
+    form, choice = inputs.form, inputs.choice
     is_product = isinstance(form, InnerProduct)
-    beta = choose.beta if isinstance(choose, Soft) else None
+    beta = choice.beta if isinstance(choice, Soft) else None
     if isinstance(beta, Tensor):
         beta = float(beta.detach()) if beta.numel() == 1 else None
     mapped: list[nn.Module] = [] if heads is None or heads.positions is None else [heads.positions]
@@ -329,7 +329,7 @@ def _formula(inputs: AttentionInputs, heads: MultiHead | None) -> ReadFormula:
         score=_one_line(inputs.score),
         scale=form.scale if is_product else None,
         cap=form.cap if is_product else None,
-        choice=_one_line(choose),
+        choice=_one_line(choice),
         beta=beta,
         mapped=", then ".join(_one_line(module) for module in mapped),
     )

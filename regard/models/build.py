@@ -170,8 +170,8 @@ def build_pool(config: ClassifierConfig, core: Core) -> nn.Module:
     """Build the module that pools the states of a core to one vector."""
     if config.pool == "attention":
         heads = 4 if config.pool_heads is None else config.pool_heads
-        choose = create_choice(config.pool_query, ScaledDot(), heads)
-        return AttentionPooling(core.memory_dim, num_heads=heads, choose=choose, kernel=config.core.kernel)
+        choice = create_choice(config.pool_query, ScaledDot(), heads)
+        return AttentionPooling(core.memory_dim, num_heads=heads, choice=choice, kernel=config.core.kernel)
     if config.pool == "first":
         return ClassToken(core.width)
     return MeanPooling() if config.pool == "mean" else LastItem(directions=directions_of(config.core) or 1)

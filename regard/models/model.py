@@ -197,12 +197,12 @@ class Model(nn.Module):
         """
         if self.reads is not None:
             raise TypeError(f"`next_logits` needs a model without a reader, got a {type(self.reads).__name__}")
-        hidden = self.core(self.writes.embed(tokens), self.core.start(None, rows=len(tokens)))
+        hidden = self.core(self.writes.embed(tokens), self.core.start(None, rows=tokens.shape[0]))
         return self.writes.answer(hidden[:, -1])
 
     def _read(self, encoded: Any, queries: Tensor | None, source: Any) -> Any:
         if encoded is None and queries is not None:
-            encoded = self.core.start(None, rows=len(queries))
+            encoded = self.core.start(None, rows=queries.shape[0])
         return self.writes.read(self.core, encoded, source=source, queries=queries)
 
     def form(self) -> TextForm:

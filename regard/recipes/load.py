@@ -62,12 +62,19 @@ def load(
     check_learned(folder)
     created = create_recipe(run, notify)
     # Parameters are ordinary float32 tensors, whatever the caller's default device, default dtype and inference mode.
-    with torch.inference_mode(mode=False), torch.device("cpu"), default_dtype(torch.float32), check_model_fits():
+    # The random numbers of its initial state are not taken from those of the caller.
+    with (
+        torch.inference_mode(mode=False),
+        torch.device("cpu"),
+        default_dtype(torch.float32),
+        torch.random.fork_rng(devices=[]),
+        check_model_fits(),
+    ):
         created.open(folder)
         model = created.model()
         load_weights(weights, model)
     trained = TrainedRun(created, model.to(pick_device(device)), folder)
     trained._active.is_owned = True
-    if engine != "auto" or compute_type or workers:
+    if engine != "auto" or compute_type is not None or workers is not None:
         trained.compile(engine, compute_type=compute_type, workers=workers)
     return trained

@@ -10,6 +10,7 @@
 Everything specific to a recipe is in its class (regard.recipes.base.recipe.Recipe).
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import is_dataclass
@@ -29,7 +30,11 @@ from regard.recipes.load import create_recipe, load
 from regard.recipes.presets import apply_preset
 from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import RunFolder, check_data_files, open_run_folder, read_init
+from regard.settings.declare import field_kinds
+from regard.settings.declare import settings as settings_class
+from regard.settings.ranges import Seed, Threads
 from regard.settings.tree import apply_changes, to_plain
+from regard.settings.values import suggest
 from regard.system.fingerprints import record_digests
 from regard.system.model_size import COPIES_IN_TRAINING, check_model_fits
 from regard.system.pipes import cache_named_pipes
@@ -49,6 +54,14 @@ class RunResult(NamedTuple):
     is_interrupted: bool
     was_finished: bool
     """True if the run was finished before, so that nothing was done."""
+
+
+@settings_class
+class _Numbers:
+    """Arguments of `train` that are numbers, to check them."""
+
+    seed: Seed
+    threads: Threads | None
 
 
 def train(
@@ -77,12 +90,19 @@ def train(
     notify:   called with progress messages.
     quiet:    print nothing but warnings, and do not call `notify`.
     settings: of the recipe, nested as `regard train RECIPE --print-config` prints them.
-    Raises:   UserError as `train_run`, and for a setting that does not exist or is out of range; KeyboardInterrupt
-              after a checkpoint is saved, if training is interrupted.
+    The number of threads and the random numbers of torch are as before when it returns.
+    Raises:   UserError as `train_run`, and for a setting that does not exist or is out of range; TypeError for an
+              argument that does not exist; KeyboardInterrupt after a checkpoint is saved, if training is interrupted.
     """
+    _Numbers(seed=seed, threads=threads)
     entry, start = get_entry(recipe), None
     own = None if isinstance(recipe, str) else entry
     config = entry.config()
+    if unknown := settings.keys() - field_kinds(type(config)).keys():
+        known = *inspect.signature(train).parameters, *field_kinds(type(config))
+        raise TypeError(
+            f"train has no argument {min(unknown)!r} with recipe {entry.name}{suggest(min(unknown), known)}"
+        )
     if init is not None:
         if preset is not None:
             raise UserError("init starts from the settings of another run: leave out preset")
@@ -93,8 +113,9 @@ def train(
     run = Run(recipe=entry.name, seed=seed, config=config, init=start, own=own)
     notify = _discard if quiet else notify
     threads_before = torch.get_num_threads()
+    used = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     try:
-        with set_verbosity("quiet") if quiet else nullcontext():
+        with torch.random.fork_rng(used), set_verbosity("quiet") if quiet else nullcontext():
             result = train_run(folder, run, threads=threads, notify=notify)
     finally:
         torch.set_num_threads(threads_before)

@@ -24,15 +24,18 @@ def settings(cls: ClassT) -> ClassT:
     """Make a class a frozen, keyword-only dataclass whose ranges, choices and booleans are checked.
 
     A method `__post_init__` of the class runs after these checks. Instances raise UserError with the name of the field,
-    the rule and the value.
+    the rule and the value; a ValueError of `__post_init__` becomes one.
     """
     own = cls.__dict__.get("__post_init__")
     if own is not None or not hasattr(cls, "__post_init__"):
 
         def check(self: Any) -> None:
             _check_values(self)
-            if own is not None:
-                own(self)
+            try:
+                if own is not None:
+                    own(self)
+            except ValueError as error:
+                raise error if isinstance(error, UserError) else UserError(str(error)) from error
 
         cls.__post_init__ = check  # pyrefly: ignore[missing-attribute]
     return dataclass(frozen=True, kw_only=True)(cls)  # pyrefly: ignore[bad-return]

@@ -65,13 +65,13 @@ def test_large_beta_tends_to_the_best_key():
     query, keys, values = torch.randn(5, 7), torch.randn(11, 7), torch.randn(11, 3)
     best = (query @ keys.t()).argmax(-1)
     for kernel in ("reference", "sdpa"):
-        close(attend(query, (keys, values), choose=Soft(beta=1e4), kernel=kernel), values[best])
+        close(attend(query, (keys, values), choice=Soft(beta=1e4), kernel=kernel), values[best])
 
 
 def test_beta_multiplies_scores():
     query, keys, values = torch.randn(5, 7), torch.randn(11, 7), torch.randn(11, 3)
     for kernel in ("reference", "sdpa"):
-        sharp = attend(query, (keys, values), score=Dot(), choose=Soft(beta=2.5), kernel=kernel)
+        sharp = attend(query, (keys, values), score=Dot(), choice=Soft(beta=2.5), kernel=kernel)
         close(sharp, attend(query * 2.5, (keys, values), score=Dot(), kernel=kernel))
 
 
@@ -128,7 +128,7 @@ def test_attend_refuses_inputs_that_do_not_fit():
         attend(query, (keys, values), mask=torch.ones(3, 4, dtype=torch.bool))
     with pytest.raises(TypeError, match=r"bias must be floating point, got torch\.bool"):
         attend(query, (keys, values), bias=torch.ones(3, 4, dtype=torch.bool))
-    with pytest.raises(ValueError, match="a mask or bias must have at most the 2 axes of the read, got 3"):
+    with pytest.raises(ValueError, match="mask Dense must have at most the 2 axes of the read, got 3"):
         attend(query, (keys, values), mask=dense(torch.ones(1, 3, 4, dtype=torch.bool)))
     for kernel in ("auto", "sdpa", "reference"):
         with pytest.raises(ValueError, match="must have equal sizes, got 5 and 4"):
@@ -187,7 +187,7 @@ def test_beta_of_zero_weighs_all_allowed_keys_alike(kernel, beta):
     queries, keys, values = (torch.randn(3, 2, 5, 8) for _ in range(3))
     memory = Memory(keys, values, padding([5, 3, 1]))
     try:
-        found = attend(queries, memory, choose=Soft(beta), mask=causal(), kernel=kernel)
+        found = attend(queries, memory, choice=Soft(beta), mask=causal(), kernel=kernel)
     except ValueError as error:
         assert "does not support this read" in str(error)  # noqa: PT017
         return
@@ -311,11 +311,11 @@ def test_masked_keys_and_values_have_no_effect_whatever_their_numbers(kernel, sc
     bias = torch.randn(2, 3, 4).masked_fill(~allowed, torch.inf)
     tensors = [tensor.requires_grad_() for tensor in (query, keys, values, bias)]
     plain = [tensor.detach().nan_to_num(0, 0, 0).requires_grad_() for tensor in tensors]
-    options = {"score": score(), "choose": Soft(1.5, learn=True), "mask": dense(allowed), "kernel": kernel}
+    options = {"score": score(), "choice": Soft(1.5, learn=True), "mask": dense(allowed), "kernel": kernel}
     outs = [attend(q, (k, v), bias=b, **options) for q, k, v, b in (tensors, plain)]
     assert not outs[0][1, 0].any()
     close(*outs)
-    learned = list(options["choose"].parameters())
+    learned = list(options["choice"].parameters())
     actual, expected = (
         torch.autograd.grad(out.square().sum(), [*own, *learned])
         for out, own in zip(outs, (tensors, plain), strict=True)
@@ -372,12 +372,12 @@ def test_attend_refuses_arguments_that_are_not_a_memory():
     with pytest.raises(ValueError, match=r"the last axis of query must not be empty, got shape \(3, 0\)"):
         attend(query[:, :0], (keys[:, :0], values))
     with pytest.raises(ValueError, match=r"beta must broadcast to the rows of the read, \(3, 1\), got shape \(2, 1\)"):
-        attend(query, (keys, values), choose=Soft(torch.ones(2, 1)))
+        attend(query, (keys, values), choice=Soft(torch.ones(2, 1)))
     with pytest.raises(ValueError, match=r"combined must broadcast, .* \(2, 1, 4\) and \(3, 1, 1\)"):
         attend(query, (keys, values), mask=padding([4, 4]) & dense(torch.ones(3, 1, 1) > 0))
 
 
 def test_unknown_argument_is_named_with_the_known_ones() -> None:
     items = torch.ones(1, 2, 3)
-    with pytest.raises(TypeError, match=r"attend has no argument 'choice'; its arguments are query, .*choose"):
-        attend(items, (items, items), choice=None)  # pyrefly: ignore
+    with pytest.raises(TypeError, match=r"attend has no argument 'choose'; its arguments are query, .*choice"):
+        attend(items, (items, items), choose=None)  # pyrefly: ignore

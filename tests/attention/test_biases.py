@@ -81,15 +81,15 @@ def test_masked_infinities_of_a_bias_do_not_reach_the_gradient_of_beta(kernel):
     bias[0, 1], bias[:, 3], bias[2] = torch.inf, torch.nan, -torch.inf
     allowed = torch.ones(3, 4, dtype=torch.bool)
     allowed[0, 1], allowed[:, 3] = False, False
-    choose, score = Soft(2.0, learn=True), Additive(5, 5, 3)
+    choice, score = Soft(2.0, learn=True), Additive(5, 5, 3)
     query, memory = torch.randn(3, 5), (torch.randn(4, 5), torch.randn(4, 2))
     outs = [
         attend(
-            query, memory, score=score, choose=choose, mask=dense(allowed & (bias > -torch.inf)), bias=b, kernel=kernel
+            query, memory, score=score, choice=choice, mask=dense(allowed & (bias > -torch.inf)), bias=b, kernel=kernel
         )
         for b in (bias, None)
     ]
     close(*outs)
     assert not outs[0][2].any()
-    gradients = [torch.autograd.grad(out.square().sum(), choose.log_beta)[0] for out in outs]
+    gradients = [torch.autograd.grad(out.square().sum(), choice.log_beta)[0] for out in outs]
     close(*gradients)

@@ -26,8 +26,8 @@ CHOICES = {
     "top-3": TopK(3),
     "top-all": TopK(99, beta=0.5),
 }
-every = pytest.mark.parametrize("choose", [pytest.param(c, id=name) for name, c in CHOICES.items()])
-fixed = pytest.mark.parametrize("choose", [pytest.param(c, id=name) for name, c in CHOICES.items() if not c.is_random])
+every = pytest.mark.parametrize("choice", [pytest.param(c, id=name) for name, c in CHOICES.items()])
+fixed = pytest.mark.parametrize("choice", [pytest.param(c, id=name) for name, c in CHOICES.items() if not c.is_random])
 
 
 def make_scores(dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -43,10 +43,10 @@ def make_allowed() -> torch.Tensor:
     return allowed
 
 
-def weights_and_gradient(choose: Choice, scores: torch.Tensor, allowed: torch.Tensor | None):
+def weights_and_gradient(choice: Choice, scores: torch.Tensor, allowed: torch.Tensor | None):
     """Return the weights, and the gradient of a weighted sum of them; zeros where there is none."""
-    scores = scores.detach().requires_grad_(not (choose.is_random and getattr(choose, "gradient", "") == "reinforce"))
-    weights = choose(scores, allowed)
+    scores = scores.detach().requires_grad_(not (choice.is_random and getattr(choice, "gradient", "") == "reinforce"))
+    weights = choice(scores, allowed)
     if not weights.requires_grad:
         return weights, torch.zeros_like(scores)
     weighting = torch.linspace(-1, 1, KEYS, dtype=scores.dtype)[: scores.shape[-1]].square()
@@ -55,9 +55,9 @@ def weights_and_gradient(choose: Choice, scores: torch.Tensor, allowed: torch.Te
 
 @every
 @pytest.mark.parametrize("masked", [False, True])
-def test_weights_sum_to_one_over_allowed_keys(choose, masked):
+def test_weights_sum_to_one_over_allowed_keys(choice, masked):
     allowed = make_allowed() if masked else None
-    weights = choose(make_scores(), allowed)
+    weights = choice(make_scores(), allowed)
     assert (weights >= 0).all()
     open_rows = torch.ones(BATCH, QUERIES, dtype=torch.bool) if allowed is None else allowed.any(-1)
     close(weights.sum(-1), open_rows.double())
@@ -66,32 +66,32 @@ def test_weights_sum_to_one_over_allowed_keys(choose, masked):
 
 
 @every
-def test_fully_masked_rows_have_zero_weights_and_no_gradient(choose):
-    weights, gradient = weights_and_gradient(choose, make_scores(), make_allowed())
+def test_fully_masked_rows_have_zero_weights_and_no_gradient(choice):
+    weights, gradient = weights_and_gradient(choice, make_scores(), make_allowed())
     assert weights[:, 1].abs().max() == 0
     assert not gradient.isnan().any()
     assert gradient[:, 1].abs().max() == 0
-    weights, gradient = weights_and_gradient(choose, make_scores(), torch.zeros(1, 1, dtype=torch.bool))
+    weights, gradient = weights_and_gradient(choice, make_scores(), torch.zeros(1, 1, dtype=torch.bool))
     assert weights.abs().max() == gradient.abs().max() == 0
 
 
 @every
-def test_mask_broadcasts(choose):
+def test_mask_broadcasts(choice):
     row = torch.tensor([[True, False, True, True, False, True, True]])
     torch.manual_seed(5)
-    narrow = choose(scores := make_scores(), row)
+    narrow = choice(scores := make_scores(), row)
     torch.manual_seed(5)
     make_scores()
-    close(narrow, choose(scores, row.expand(BATCH, QUERIES, KEYS)))
+    close(narrow, choice(scores, row.expand(BATCH, QUERIES, KEYS)))
 
 
 @fixed
-def test_masking_a_key_equals_removing_it(choose):
+def test_masking_a_key_equals_removing_it(choice):
     unmasked = [0, 1, 2, 4, 6]
     scores, allowed = make_scores(), torch.tensor([j in unmasked for j in range(KEYS)])
     weighting = torch.randn(KEYS, dtype=torch.float64)
     hidden, removed = scores.clone().requires_grad_(), scores[..., unmasked].clone().requires_grad_()
-    masked_weights, removed_weights = choose(hidden, allowed[None]), choose(removed, None)
+    masked_weights, removed_weights = choice(hidden, allowed[None]), choice(removed, None)
     close(masked_weights[..., unmasked], removed_weights)
     if removed_weights.requires_grad:
         (masked_weights * weighting).sum().backward()
@@ -101,45 +101,45 @@ def test_masking_a_key_equals_removing_it(choose):
 
 
 @fixed
-def test_weights_are_invariant_to_a_constant_added_to_the_scores(choose):
+def test_weights_are_invariant_to_a_constant_added_to_the_scores(choice):
     scores, allowed = make_scores(), make_allowed()
-    close(choose(scores + 3.25, allowed), choose(scores, allowed))
+    close(choice(scores + 3.25, allowed), choice(scores, allowed))
 
 
 @fixed
-def test_weights_are_equivariant_to_permutations_and_monotonic(choose):
+def test_weights_are_equivariant_to_permutations_and_monotonic(choice):
     scores, order = make_scores(), torch.randperm(KEYS)
-    weights = choose(scores, None)
-    close(choose(scores[..., order], None), weights[..., order])
+    weights = choice(scores, None)
+    close(choice(scores[..., order], None), weights[..., order])
     ranked = weights.gather(-1, scores.argsort(-1))
     assert (ranked.diff(dim=-1) >= -1e-12).all()
 
 
 @every
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_weights_have_the_dtype_of_the_scores(choose, dtype):
-    weights, gradient = weights_and_gradient(choose, make_scores(dtype), make_allowed())
+def test_weights_have_the_dtype_of_the_scores(choice, dtype):
+    weights, gradient = weights_and_gradient(choice, make_scores(dtype), make_allowed())
     assert weights.dtype == gradient.dtype == dtype
     assert (weights.float().sum(-1)[:, [0, 2, 3, 4]] - 1).abs().max() <= 2e-2
     assert not gradient.isnan().any()
 
 
 @fixed
-def test_half_precision_is_computed_in_float32(choose):
+def test_half_precision_is_computed_in_float32(choice):
     scores = make_scores(torch.bfloat16)
-    exact = choose(scores.float(), None)
-    actual = choose(scores, None)
+    exact = choice(scores.float(), None)
+    actual = choice(scores, None)
     assert (actual.float() - exact).abs().max() <= 2**-8
 
 
 @every
-def test_empty_scores_have_empty_weights(choose):
-    assert choose(torch.zeros(2, 3, 0), None).shape == (2, 3, 0)
-    assert choose(torch.zeros(2, 0, 3), None).shape == (2, 0, 3)
+def test_empty_scores_have_empty_weights(choice):
+    assert choice(torch.zeros(2, 3, 0), None).shape == (2, 3, 0)
+    assert choice(torch.zeros(2, 0, 3), None).shape == (2, 0, 3)
 
 
 def test_is_random_is_true_for_random_choices_only():
-    assert {name for name, choose in CHOICES.items() if choose.is_random} == {"gumbel", "reinforce"}
+    assert {name for name, choice in CHOICES.items() if choice.is_random} == {"gumbel", "reinforce"}
     assert not any(Hard(gradient).eval().is_random for gradient in GRADIENTS)
 
 
@@ -170,15 +170,15 @@ def test_beta_multiplies_scores(make):
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_beta_may_differ_between_queries_in_tiles_too(make, learn):
     scores, allowed = make_scores(), make_allowed()
-    choose = make(beta=torch.rand(QUERIES, 1) + 0.5, learn=learn)
-    (beta,) = (module.beta for module in choose.modules() if isinstance(module, Soft))
-    untiled = choose(scores, allowed)
+    choice = make(beta=torch.rand(QUERIES, 1) + 0.5, learn=learn)
+    (beta,) = (module.beta for module in choice.modules() if isinstance(module, Soft))
+    untiled = choice(scores, allowed)
     close(untiled, make()(scores * beta, allowed))
-    tile = choose.tile(2, 4)(scores[:, 2:4], allowed[:, 2:4])
+    tile = choice.tile(2, 4)(scores[:, 2:4], allowed[:, 2:4])
     close(tile, untiled[:, 2:4])
     if learn:
         tile[..., 5].sum().backward()
-        (log_beta,) = choose.parameters()
+        (log_beta,) = choice.parameters()
         assert log_beta.grad[3].abs() > 0
         assert log_beta.grad[[0, 1, 4]].abs().max() == 0
 

@@ -32,7 +32,7 @@ def test_score_is_the_product_of_features(phi):
 
 def test_parameters_of_a_feature_module_get_gradients():
     score = FeatureMap(nn.Sequential(nn.Linear(7, 13), nn.Softplus()))
-    out = attend(torch.randn(5, 7), (torch.randn(11, 7), torch.randn(11, 2)), score=score, choose=Proportional())
+    out = attend(torch.randn(5, 7), (torch.randn(11, 7), torch.randn(11, 2)), score=score, choice=Proportional())
     out.square().sum().backward()
     assert len(list(score.parameters())) == 2
     assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in score.parameters())
@@ -46,7 +46,7 @@ def test_features_refuse_negative_numbers_and_unequal_sizes():
     for kernel in ("reference", "linear"):
         short = keys[:, :5], torch.randn(11, 2)
         with pytest.raises(ValueError, match="must have the same number of features, got 7 and 5"):
-            attend(query, short, score=FeatureMap(), choose=Proportional(), kernel=kernel)
+            attend(query, short, score=FeatureMap(), choice=Proportional(), kernel=kernel)
     with pytest.raises(ValueError, match="keys must have size 7, got 5"):
         RandomFeatures(7, 3)(query, keys[:, :5])
     with pytest.raises(TypeError, match="must not be float16"):
@@ -72,7 +72,7 @@ def test_error_decreases_with_the_number_of_random_features():
     def error(count: int) -> float:
         scores = [RandomFeatures(11, count, seed=seed).double() for seed in range(7)]
         estimates = [
-            attention_weights(query, (keys, keys), score=score, choose=Proportional(), mask=causal())
+            attention_weights(query, (keys, keys), score=score, choice=Proportional(), mask=causal())
             for score in scores
         ]
         return float(torch.stack([(weights - exact).abs().mean() for weights in estimates]).mean())
@@ -94,7 +94,7 @@ def test_orthogonal_directions_have_a_smaller_error_than_independent_ones():
             if not orthogonal:
                 score.directions.normal_(generator=torch.Generator().manual_seed(seed))
             total += float(
-                (attention_weights(query, (keys, keys), score=score, choose=Proportional()) - exact).square().mean()
+                (attention_weights(query, (keys, keys), score=score, choice=Proportional()) - exact).square().mean()
             )
         return total
 

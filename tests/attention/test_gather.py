@@ -41,14 +41,14 @@ tiled = pytest.mark.parametrize("tile", [1 << 20, 2 * BATCH * HEADS * KEYS, 1])
 
 
 def make_inputs(
-    choose: Choice, *, score: str = "scaled", mask: str = "none", shape: str = "heads", bias=None
+    choice: Choice, *, score: str = "scaled", mask: str = "none", shape: str = "heads", bias=None
 ) -> AttentionInputs:
     tensors = [
         torch.randn(*leading, *size, dtype=D, requires_grad=True)
         for leading, size in zip(SHAPES[shape], ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)), strict=True)
     ]
     query, keys, values = tensors
-    options = {"score": SCORES[score].double(), "choose": choose, "mask": MASKS[mask], "bias": bias}
+    options = {"score": SCORES[score].double(), "choice": choice, "mask": MASKS[mask], "bias": bias}
     return prepare_inputs(query, (keys, values), **options)
 
 
@@ -71,21 +71,21 @@ def check_equal(read: AttentionInputs, *more: Tensor) -> None:
 
 
 @tiled
-@pytest.mark.parametrize(("choose", "score"), list(itertools.product(CHOICES, SCORES)))
-def test_gather_equals_the_formula(monkeypatch, choose, score, tile):
+@pytest.mark.parametrize(("choice", "score"), list(itertools.product(CHOICES, SCORES)))
+def test_gather_equals_the_formula(monkeypatch, choice, score, tile):
     monkeypatch.setattr(gather, "TILE", tile)
     for mask in MASKS:
-        check_equal(make_inputs(CHOICES[choose], score=score, mask=mask))
+        check_equal(make_inputs(CHOICES[choice], score=score, mask=mask))
 
 
 @tiled
 @pytest.mark.parametrize("shape", SHAPES)
 def test_gather_supports_grouped_heads_and_broadcasting(monkeypatch, shape, tile):
     monkeypatch.setattr(gather, "TILE", tile)
-    for choose, score in itertools.product(CHOICES, SCORES):
+    for choice, score in itertools.product(CHOICES, SCORES):
         if score != "heads" or shape in ("heads", "wide-values"):  # it maps the keys for every head of queries
             check_equal(
-                make_inputs(CHOICES[choose], score=score, mask="causal" if shape == "grouped" else "none", shape=shape)
+                make_inputs(CHOICES[choice], score=score, mask="causal" if shape == "grouped" else "none", shape=shape)
             )
 
 
@@ -97,16 +97,16 @@ def test_gather_adds_biases(monkeypatch, tile):
     bias[:, :, 3] = float("-inf")
     bias.requires_grad_()
     shaw = ShawBias(DIM, max_distance=3).double()
-    for choose in CHOICES.values():
-        check_equal(make_inputs(choose, mask="causal", bias=bias), bias)
-        check_equal(make_inputs(choose, bias=shaw), *shaw.parameters())
+    for choice in CHOICES.values():
+        check_equal(make_inputs(choice, mask="causal", bias=bias), bias)
+        check_equal(make_inputs(choice, bias=shaw), *shaw.parameters())
 
 
-@pytest.mark.parametrize("choose", CHOICES.values(), ids=CHOICES)
+@pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
 @pytest.mark.parametrize("leading", [(), (BATCH,)])
-def test_gather_supports_any_leading_axes(choose, leading):
+def test_gather_supports_any_leading_axes(choice, leading):
     query, keys, values = (torch.randn(*leading, n, d, dtype=D) for n, d in ((QUERIES, 3), (KEYS, 3), (KEYS, 7)))
-    read = prepare_inputs(query, (keys, values), score=Dot(), choose=choose, mask=None, bias=None)
+    read = prepare_inputs(query, (keys, values), score=Dot(), choice=choice, mask=None, bias=None)
     torch.manual_seed(2)
     expected = reference.read(read)
     torch.manual_seed(2)
@@ -118,12 +118,12 @@ def test_gather_supports_any_leading_axes(choose, leading):
 @tiled
 def test_reinforce_records_every_tile_once(monkeypatch, tile):
     monkeypatch.setattr(gather, "TILE", tile)
-    choose = Hard("reinforce", temperature=0.7)
-    read = make_inputs(choose, mask="closed")
+    choice = Hard("reinforce", temperature=0.7)
+    read = make_inputs(choice, mask="closed")
     results = []
     for kernel in (reference, gather):
         torch.manual_seed(4)
-        with reinforce(choose) as sampled:
+        with reinforce(choice) as sampled:
             out = kernel.read(read)
         (log_prob,) = sampled.log_probs
         cost = out.square().sum((1, 2, 3))
@@ -134,25 +134,25 @@ def test_reinforce_records_every_tile_once(monkeypatch, tile):
         close(actual, expected)
 
 
-@pytest.mark.parametrize("choose", [Hard(), TopK(3)])
-def test_a_single_selected_value_is_read_bit_for_bit(choose):
+@pytest.mark.parametrize("choice", [Hard(), TopK(3)])
+def test_a_single_selected_value_is_read_bit_for_bit(choice):
     values = torch.randn(KEYS, VALUE_DIM)
     values[5] = float("inf")  # of a key that nobody reads
     keys = torch.randn(KEYS, DIM)
     scores = torch.zeros(QUERIES, KEYS).masked_fill(torch.arange(KEYS) == 5, float("-inf"))
-    read = prepare_inputs(torch.randn(QUERIES, DIM), (keys, values), score=Dot(), choose=choose, mask=None, bias=scores)
+    read = prepare_inputs(torch.randn(QUERIES, DIM), (keys, values), score=Dot(), choice=choice, mask=None, bias=scores)
     out = gather.read(read)
     assert out.isfinite().all()
-    if isinstance(choose, Hard):
+    if isinstance(choice, Hard):
         assert torch.equal(out, values[(read.query @ keys.t() + scores).argmax(-1)])
 
 
-@pytest.mark.parametrize("choose", [Hard(), TopK(2), Hard("gumbel")], ids=["hard", "top", "gumbel"])
-def test_a_long_read_saves_little_for_backward(monkeypatch, choose):
+@pytest.mark.parametrize("choice", [Hard(), TopK(2), Hard("gumbel")], ids=["hard", "top", "gumbel"])
+def test_a_long_read_saves_little_for_backward(monkeypatch, choice):
     """Autograd saves only the inputs of a read of many tiles, and no tensor near the size of the scores."""
     monkeypatch.setattr(gather, "TILE", 1 << 12)
     query, keys, values = (torch.randn(n, 16, requires_grad=True) for n in (512, 1024, 1024))
-    read = prepare_inputs(query, (keys, values), score=Dot(), choose=choose, mask=None, bias=None)
+    read = prepare_inputs(query, (keys, values), score=Dot(), choice=choice, mask=None, bias=None)
     saved: dict[int, int] = {}
 
     def record(tensor: Tensor) -> Tensor:
@@ -183,27 +183,27 @@ def test_tiles_are_as_large_as_allowed(monkeypatch):
             return self.score.compare(query, keys)
 
     monkeypatch.setattr(gather, "TILE", 1000)
-    for choose, score in itertools.product((Hard(), TopK(4)), (Dot(), Additive(5, 5, 17))):
+    for choice, score in itertools.product((Hard(), TopK(4)), (Dot(), Additive(5, 5, 17))):
         sizes.clear()
         query, keys, values = (torch.randn(n, d) for n, d in ((101, 5), (23, 5), (23, 11)))
-        read = prepare_inputs(query, (keys, values), score=score, choose=choose, mask=None, bias=None)
+        read = prepare_inputs(query, (keys, values), score=score, choice=choice, mask=None, bias=None)
         gather.read(read._replace(score=RecordingScore(score)))
         assert 400 < max(sizes) <= 1000
         assert len(sizes) > 1
 
 
 def test_choices_that_weight_every_key_are_unsupported():
-    for choose in (Soft(), Sparse(2)):
-        read = make_inputs(choose)
-        assert gather.refusal(read) == f"choice {type(choose).__name__} may weight every key"
-    for choose in CHOICES.values():
-        assert gather.refusal(make_inputs(choose)) is None
+    for choice in (Soft(), Sparse(2)):
+        read = make_inputs(choice)
+        assert gather.refusal(read) == f"choice {type(choice).__name__} may weight every key"
+    for choice in CHOICES.values():
+        assert gather.refusal(make_inputs(choice)) is None
 
 
-@pytest.mark.parametrize("choose", [Hard(), Hard("gumbel"), TopK(3)], ids=["hard", "gumbel", "top"])
+@pytest.mark.parametrize("choice", [Hard(), Hard("gumbel"), TopK(3)], ids=["hard", "gumbel", "top"])
 @pytest.mark.parametrize("shape", ["heads", "wide-values", "grouped"])
-def test_second_derivatives_are_those_of_the_formula(choose, shape):
-    read = make_inputs(choose, shape=shape)
+def test_second_derivatives_are_those_of_the_formula(choice, shape):
+    read = make_inputs(choice, shape=shape)
     leaves, results = (read.query, read.keys, read.values), []
     for kernel in (reference, gather):
         torch.manual_seed(3)
@@ -216,5 +216,5 @@ def test_second_derivatives_are_those_of_the_formula(choose, shape):
 def test_gather_reads_a_mapped_memory():
     score = General(DIM, DIM)
     memory = Memory(torch.randn(KEYS, DIM), torch.randn(KEYS, VALUE_DIM)).map_keys_with(score)
-    read = prepare_inputs(torch.randn(QUERIES, DIM), memory, score=score, choose=TopK(2), mask=None, bias=None)
+    read = prepare_inputs(torch.randn(QUERIES, DIM), memory, score=score, choice=TopK(2), mask=None, bias=None)
     close(gather.read(read), reference.read(read))

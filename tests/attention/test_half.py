@@ -85,12 +85,12 @@ def test_masks_biases_and_beta_keep_scores_accurate(kernel, beta):
     mask = dense(torch.rand(40, 40) > 0.3) & causal()
     actual, exact = (
         results(
-            lambda q, k, v, b, rule=choose, name=name: attend(
-                q, (k, v), mask=mask, bias=TensorBias(b), choose=rule, kernel=name
+            lambda q, k, v, b, rule=choice, name=name: attend(
+                q, (k, v), mask=mask, bias=TensorBias(b), choice=rule, kernel=name
             ),
             [*arguments, gradient.to(arguments[0].dtype)],
         )
-        for arguments, choose, name in (
+        for arguments, choice, name in (
             ([*tensors, bias], Soft(beta), kernel),
             (
                 [x.double() for x in (*tensors, bias)],

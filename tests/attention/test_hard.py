@@ -33,7 +33,7 @@ def uniform(monkeypatch):
 def test_hard_reads_the_value_of_the_best_key_by_hand():
     query, keys = torch.tensor([[2.0], [-1.0]]), torch.tensor([[1.0], [3.0], [-2.0]])
     values = torch.tensor([[10.0, 1.0], [20.0, 2.0], [30.0, 3.0]])
-    close(attend(query, (keys, values), score=Dot(), choose=Hard()), torch.tensor([[20.0, 2.0], [30.0, 3.0]]))
+    close(attend(query, (keys, values), score=Dot(), choice=Hard()), torch.tensor([[20.0, 2.0], [30.0, 3.0]]))
 
 
 @pytest.mark.parametrize("gradient", ["straight-through", "gumbel", "reinforce"])
@@ -47,7 +47,7 @@ def test_weights_are_exactly_one_hot_and_the_first_of_equals(gradient):
 
 def test_hard_attention_is_a_dictionary_lookup():
     words = torch.tensor([3, 1, 4, 0])
-    out = attend(torch.eye(5)[words], (torch.eye(5), torch.arange(5.0)[:, None]), choose=Hard())
+    out = attend(torch.eye(5)[words], (torch.eye(5), torch.arange(5.0)[:, None]), choice=Hard())
     close(out.squeeze(-1), words.float())
 
 
@@ -77,8 +77,8 @@ def test_keys_are_sampled_with_softmax_probabilities_and_never_when_masked(gradi
     num_draws = 20_000
     temperature = 1.0 if gradient == "gumbel" else 2.0
     scores, allowed = torch.tensor([0.5, 9.0, -1.0, 2.0, 1.5]), torch.tensor([[True, False, True, True, True]])
-    choose = Hard(gradient, temperature=temperature)
-    frequency = choose(scores.expand(num_draws, 5), allowed).mean(0)
+    choice = Hard(gradient, temperature=temperature)
+    frequency = choice(scores.expand(num_draws, 5), allowed).mean(0)
     expected = (scores / temperature).masked_fill(~allowed[0], float("-inf")).softmax(-1)
     assert frequency[1] == 0
     bound = 4 * (expected * (1 - expected) / num_draws).sqrt()
@@ -101,15 +101,15 @@ def test_no_random_number_selects_a_masked_key(uniform, number):
 
 @pytest.mark.parametrize("gradient", ["gumbel", "reinforce"])
 def test_samples_repeat_by_seed_and_stop_in_evaluation(gradient):
-    scores, choose = torch.randn(50, 7), Hard(gradient)
+    scores, choice = torch.randn(50, 7), Hard(gradient)
     torch.manual_seed(3)
-    first = choose(scores)
-    other = choose(scores)
+    first = choice(scores)
+    other = choice(scores)
     torch.manual_seed(3)
-    assert torch.equal(choose(scores), first)
+    assert torch.equal(choice(scores), first)
     assert not torch.equal(other, first)
     before = torch.get_rng_state()
-    close(choose.eval()(scores), Hard()(scores))
+    close(choice.eval()(scores), Hard()(scores))
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -118,7 +118,7 @@ def test_values_that_were_read_get_the_gradient(gradient):
     query, keys = torch.randn(5, 3, dtype=D), torch.randn(7, 3, dtype=D)
     values = torch.randn(7, 2, dtype=D, requires_grad=True)
     torch.manual_seed(2)
-    out = attend(query, (keys, values), choose=Hard(gradient), kernel="reference")
+    out = attend(query, (keys, values), choice=Hard(gradient), kernel="reference")
     read = (out.detach().unsqueeze(1) == values.detach()).all(-1)
     weighting = torch.randn(5, 2, dtype=D)
     (gradient_of_values,) = torch.autograd.grad((out * weighting).sum(), values)
@@ -128,8 +128,8 @@ def test_values_that_were_read_get_the_gradient(gradient):
 def test_nan_scores_give_nan_weights():
     scores = torch.randn(3, 5)
     scores[1, 2] = float("nan")
-    for choose in (Hard(), Hard("gumbel"), Hard("reinforce")):
-        weights = choose(scores)
+    for choice in (Hard(), Hard("gumbel"), Hard("reinforce")):
+        weights = choice(scores)
         assert weights[1].isnan().any()
         assert not weights[[0, 2]].isnan().any()
 
@@ -151,7 +151,7 @@ def test_reinforce_is_unbiased(uniform, mask, baseline):
     """Averaged over all selections, the estimator is the gradient of the mean cost, for query, keys and values."""
     tensors = [torch.randn(n, d, dtype=D, requires_grad=True) for n, d in ((2, 3), (4, 3), (4, 2))]
     query, keys, values = tensors
-    choose = Hard("reinforce", temperature=0.8)
+    choice = Hard("reinforce", temperature=0.8)
     masked = torch.zeros(2, 4, dtype=D)
     if mask is not None:
         masked = masked.masked_fill(~mask.tensor(2, 4), float("-inf"))
@@ -160,8 +160,8 @@ def test_reinforce_is_unbiased(uniform, mask, baseline):
         if probability == 0:
             uniform.pop()
             continue
-        with reinforce(choose) as samples:
-            out = attend(query, (keys, values), choose=choose, mask=mask)
+        with reinforce(choice) as samples:
+            out = attend(query, (keys, values), choice=choice, mask=mask)
         close(out, values[list(selection)])
         cost = (out.sin() * out.flip(0).cos()).sum()
         loss = cost + samples.surrogate(cost, baseline=baseline)
@@ -178,8 +178,8 @@ class TwoReads(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first = Read(choose=Hard("reinforce"))
-        self.second = Read(choose=Hard("reinforce", temperature=2.0))
+        self.first = Read(choice=Hard("reinforce"))
+        self.second = Read(choice=Hard("reinforce", temperature=2.0))
 
     def forward(self, query: Tensor, items: Tensor) -> Tensor:
         memory = Memory(items, items)
@@ -205,9 +205,9 @@ def test_surrogate_sums_all_samples_of_a_row():
 
 def test_fully_masked_rows_add_nothing_to_the_surrogate():
     scores = torch.randn(2, 3, dtype=D, requires_grad=True)
-    choose = Hard("reinforce")
-    with reinforce(choose) as samples:
-        choose(scores, torch.tensor([[False] * 3, [True] * 3]))
+    choice = Hard("reinforce")
+    with reinforce(choice) as samples:
+        choice(scores, torch.tensor([[False] * 3, [True] * 3]))
     assert samples.log_probs[0][0] == 0
     (gradient,) = torch.autograd.grad(samples.surrogate(torch.ones(2, dtype=D)).sum(), scores)
     assert gradient[0].abs().max() == 0
@@ -215,20 +215,20 @@ def test_fully_masked_rows_add_nothing_to_the_surrogate():
 
 
 def test_nothing_is_collected_outside_the_context():
-    scores, choose = torch.randn(3, 5, requires_grad=True), Hard("reinforce")
-    with reinforce(choose) as outer:
-        choose(scores)
-        with reinforce(nn.Sequential(choose)) as inner:
-            choose(scores)
+    scores, choice = torch.randn(3, 5, requires_grad=True), Hard("reinforce")
+    with reinforce(choice) as outer:
+        choice(scores)
+        with reinforce(nn.Sequential(choice)) as inner:
+            choice(scores)
         with torch.no_grad():
-            choose(scores)
+            choice(scores)
     assert len(outer.log_probs) == len(inner.log_probs) == 1
     with pytest.raises(ValueError, match=r"must run inside `with reinforce\(model\) as samples` in training"):
-        choose(scores)
+        choice(scores)
     with pytest.raises(ValueError, match=r"must run inside .* in training"):
-        attend(scores, (torch.randn(7, 5), torch.randn(7, 2)), choose=choose)
-    choose(scores.detach())
-    choose.eval()(scores)
+        attend(scores, (torch.randn(7, 5), torch.randn(7, 2)), choice=choice)
+    choice(scores.detach())
+    choice.eval()(scores)
     assert len(outer.log_probs) == 1
 
 
@@ -245,9 +245,9 @@ def test_invalid_arguments_are_refused():
         pass
     with pytest.raises(ValueError, match="nothing was sampled"):
         ReinforceSamples().surrogate(torch.zeros(3))
-    choose = Hard("reinforce")
-    with reinforce(choose) as samples:
-        choose(torch.randn(3, 5))
+    choice = Hard("reinforce")
+    with reinforce(choice) as samples:
+        choice(torch.randn(3, 5))
     with pytest.raises(
         ValueError, match=r"cost must have the first axes .* got shape \(5,\) for a read .* of shape \(3,\)"
     ):
@@ -258,11 +258,11 @@ def test_invalid_arguments_are_refused():
 def test_scores_that_underflow_to_minus_infinity_are_refused_and_not_treated_as_masked(mask):
     query, keys, values = torch.full((1, 1, 2), 2e20), torch.full((1, 3, 2), -4e20), torch.ones(1, 3, 2)
     with pytest.raises(ValueError, match=r"the output must be finite, but overflows torch\.float32"):
-        attend(query, (keys, values), score=Dot(), choose=Hard(), mask=mask)
+        attend(query, (keys, values), score=Dot(), choice=Hard(), mask=mask)
     halves = torch.full((1, 1, 2), 200.0).half(), torch.full((1, 3, 2), -400.0).half(), values.half()
-    read = attend(halves[0], halves[1:], score=Dot(), choose=Hard(), mask=mask)  # scores are of float32
+    read = attend(halves[0], halves[1:], score=Dot(), choice=Hard(), mask=mask)  # scores are of float32
     assert read.tolist() == [[[1.0, 1.0]]]
-    masked = attend(query, (keys, values), score=Dot(), choose=Hard(), mask=padding([0]))
+    masked = attend(query, (keys, values), score=Dot(), choice=Hard(), mask=padding([0]))
     assert masked.tolist() == [[[0.0, 0.0]]]
 
 
@@ -272,6 +272,6 @@ def test_mapped_keys_that_overflow_are_refused():
     score.load_state_dict({"query_weight": torch.eye(2), "key_weight": torch.tensor([[-0.75], [2.25]])})
     query, keys = torch.tensor([[[-0.1, -0.01]]]), torch.tensor([[[2.8e36], [-1.7e38]]])
     values = torch.randn(1, 2, 3)
-    for choose in (Hard(), TopK(1)):
+    for choice in (Hard(), TopK(1)):
         with pytest.raises(ValueError, match=r"mapped by General must be finite, but overflow torch\.float32"):
-            attend(query, (keys, values), score=score, choose=choose)
+            attend(query, (keys, values), score=score, choice=choice)

@@ -48,7 +48,7 @@ def make_tensors(
 
 def read(inputs: Inputs, score: Features, mask: Mask | None, kernel: str) -> Tensor:
     query, keys, values = inputs
-    return attend(query, (keys, values), score=score, choose=PROPORTIONAL, mask=mask, kernel=kernel)
+    return attend(query, (keys, values), score=score, choice=PROPORTIONAL, mask=mask, kernel=kernel)
 
 
 def gradients(out: Tensor, inputs: Inputs) -> tuple[Tensor, ...]:
@@ -97,15 +97,15 @@ def test_weights_are_proportional_to_the_scores(kernel):
     memory = keys, torch.tensor([[1.0], [10.0], [100.0]])
     score = FeatureMap(torch.relu)  # scores 5, 2 and 0
     close(
-        attention_weights(query, memory, score=score, choose=PROPORTIONAL, kernel=kernel),
+        attention_weights(query, memory, score=score, choice=PROPORTIONAL, kernel=kernel),
         torch.tensor([[5 / 7, 2 / 7, 0]]),
     )
-    close(attend(query, memory, score=score, choose=PROPORTIONAL, kernel=kernel), torch.tensor([[25 / 7]]))
+    close(attend(query, memory, score=score, choice=PROPORTIONAL, kernel=kernel), torch.tensor([[25 / 7]]))
 
 
 def test_scores_whose_sum_overflows_give_correct_weights_or_are_refused():
     query, keys = torch.tensor([[1.0, 2.0]]), torch.full((40, 2), 1e38)
-    options = {"score": FeatureMap(torch.relu), "choose": PROPORTIONAL}
+    options = {"score": FeatureMap(torch.relu), "choice": PROPORTIONAL}
     close(attention_weights(query, (keys, keys), **options), torch.full((1, 40), 1 / 40))
     close(attend(query, (keys, torch.full((40, 1), 3.0)), kernel="reference", **options), torch.tensor([[3.0]]))
     for value in (3.0, 0.0):
@@ -164,7 +164,7 @@ def test_half_precision_is_summed_in_float32():
     ones = torch.ones(1, 1, 3000, 1, dtype=torch.bfloat16)
     alternating = torch.arange(3000).remainder(2).to(torch.bfloat16).view(1, 1, 3000, 1)
     for mask in (None, causal()):
-        out = attend(ones, (ones, alternating), score=FeatureMap(), choose=PROPORTIONAL, mask=mask, kernel="linear")
+        out = attend(ones, (ones, alternating), score=FeatureMap(), choice=PROPORTIONAL, mask=mask, kernel="linear")
         assert out[..., -1, :].item() == 0.5
 
 
@@ -184,18 +184,18 @@ def test_kernel_refuses_unsupported_reads():
     inputs = make_tensors(5, 7)
     memory = inputs[1], inputs[2]
     with pytest.raises(ValueError, match="score Dot is not a product of features"):
-        attend(inputs[0], memory, score=Dot(), choose=PROPORTIONAL, kernel="linear")
+        attend(inputs[0], memory, score=Dot(), choice=PROPORTIONAL, kernel="linear")
     with pytest.raises(ValueError, match="choice Soft is not Proportional"):
-        attend(inputs[0], memory, score=FeatureMap(), choose=Soft(), kernel="linear")
+        attend(inputs[0], memory, score=FeatureMap(), choice=Soft(), kernel="linear")
     bias = torch.zeros(5, 7)
     with pytest.raises(ValueError, match="a bias is added to the scores"):
-        attend(inputs[0], memory, score=FeatureMap(), choose=PROPORTIONAL, bias=bias, kernel="linear")
+        attend(inputs[0], memory, score=FeatureMap(), choice=PROPORTIONAL, bias=bias, kernel="linear")
     for mask in (dense(torch.ones(5, 7, dtype=torch.bool)), ~causal(), causal() | padding([1, 2, 3])):
         with pytest.raises(ValueError, match="neither causal nor the same for every query"):
             read(inputs, FeatureMap(), mask & causal(), "linear")
         close(read(inputs, MAPS["elu"], mask, "auto"), read(inputs, MAPS["elu"], mask, "reference"))
     with pytest.raises(ValueError, match="scores for Proportional must not be negative, got -"):
-        attend(inputs[0], memory, score=Dot(), choose=PROPORTIONAL)
+        attend(inputs[0], memory, score=Dot(), choice=PROPORTIONAL)
 
 
 def test_one_query_may_have_any_mask():
@@ -251,7 +251,7 @@ def test_state_step_by_step_equals_causal_all_at_once(score, key_heads):
     for i in range(7, 19):
         new = slice(i, i + 1)
         state = state.extend(score.map_keys(keys[..., new, :]), values[..., new, :])
-        out = attend(query[..., new, :], state, score=score, choose=PROPORTIONAL, mask=causal())
+        out = attend(query[..., new, :], state, score=score, choice=PROPORTIONAL, mask=causal())
         close(out, parallel[..., new, :])
     assert state.sums.shape == shape
 
@@ -260,10 +260,10 @@ def test_state_of_a_memory_omits_masked_keys():
     query, keys, values = make_tensors(5, 7)
     memory = Memory(keys, values, padding([7, 0, 3])).map_keys_with(MAPS["elu"])
     state = LinearState.of(memory)
-    expected = attend(query, memory, score=MAPS["elu"], choose=PROPORTIONAL, kernel="reference")
-    close(attend(query, state, score=MAPS["elu"], choose=PROPORTIONAL), expected)
+    expected = attend(query, memory, score=MAPS["elu"], choice=PROPORTIONAL, kernel="reference")
+    close(attend(query, state, score=MAPS["elu"], choice=PROPORTIONAL), expected)
     index = torch.tensor([2, 0, 2])
-    close(attend(query[index], state.select(index), score=MAPS["elu"], choose=PROPORTIONAL), expected[index])
+    close(attend(query[index], state.select(index), score=MAPS["elu"], choice=PROPORTIONAL), expected[index])
 
 
 @pytest.mark.usefixtures("no_shape_checks")
@@ -271,7 +271,7 @@ def test_state_refuses_operations_on_single_pairs():
     query, keys, values = make_tensors(5, 7)
     score = MAPS["elu"]
     state = LinearState.of(Memory(keys, values).map_keys_with(score))
-    options = {"score": score, "choose": PROPORTIONAL}
+    options = {"score": score, "choice": PROPORTIONAL}
     for wrong in (
         lambda: state.crop(3),
         lambda: state.keys,
@@ -286,8 +286,8 @@ def test_state_refuses_operations_on_single_pairs():
     with pytest.raises(ValueError, match="no pairs that a bias could be added to"):
         attend(query, state, **options, bias=torch.zeros(5, 7))
     with pytest.raises(ValueError, match="score must be the one that mapped the keys of this state"):
-        attend(query, state, score=FeatureMap(), choose=PROPORTIONAL)
-    with pytest.raises(TypeError, match=r"choose must be Proportional\(\) for a LinearState, got Soft"):
+        attend(query, state, score=FeatureMap(), choice=PROPORTIONAL)
+    with pytest.raises(TypeError, match=r"choice must be Proportional\(\) for a LinearState, got Soft"):
         attend(query, state, score=score)
     with pytest.raises(ValueError, match="kernel must be 'auto' or 'linear' for a LinearState, got 'reference'"):
         attend(query, state, **options, kernel="reference")
@@ -307,7 +307,7 @@ def test_state_refuses_operations_on_single_pairs():
 
 
 def test_multihead_uses_sums_in_training_and_step_by_step():
-    layer = MultiHead(11, num_heads=4, key_heads=2, head_dim=3, score=FeatureMap(), choose=PROPORTIONAL).double()
+    layer = MultiHead(11, num_heads=4, key_heads=2, head_dim=3, score=FeatureMap(), choice=PROPORTIONAL).double()
     items = torch.randn(BATCH, 13, 11, dtype=torch.float64)
     parallel = layer(items, layer.memory(items), mask=causal())
     parallel.square().sum().backward()
@@ -323,7 +323,7 @@ def test_state_of_fewer_axes_is_aligned_from_the_left():
     score = FeatureMap()
     state = LinearState.of(Memory(keys, values).map_keys_with(score))
     expected = LinearState.of(Memory(keys.unsqueeze(1), values.unsqueeze(1)).map_keys_with(score))
-    options = {"score": score, "choose": PROPORTIONAL}
+    options = {"score": score, "choice": PROPORTIONAL}
     close(attend(query, state, **options), attend(query, expected, **options))
     with pytest.raises(ValueError, match=r"keys must be \(2, new, 4 features\)"):
         state.extend(torch.rand(3, 1, 4), torch.rand(3, 1, 3))

@@ -126,11 +126,11 @@ def test_hard_read_is_hard_attention(dtype) -> None:
     values, lengths = torch.randn(2, 5, 9, 3, dtype=dtype), torch.tensor([9, 6])
     memory = Memory(keys, values, regard.padding(lengths))
     queries = torch.randn(2, 5, 7, 4, dtype=dtype)
-    expected = regard.attend(queries, memory, score=regard.Dot(), choose=regard.Hard())
+    expected = regard.attend(queries, memory, score=regard.Dot(), choice=regard.Hard())
     assert torch.equal(memory.get(queries, score=regard.Dot()), expected)
     if dtype == torch.float64:  # a unit vector's best match is itself: equality is hard attention with a cosine
         own = keys[:, :, :6]
-        assert torch.equal(memory[own], regard.attend(own, memory, score=regard.Cosine(), choose=regard.Hard()))
+        assert torch.equal(memory[own], regard.attend(own, memory, score=regard.Cosine(), choice=regard.Hard()))
 
 
 def test_soft_read_of_a_store_is_the_softmax_of_its_pairs() -> None:
@@ -146,7 +146,7 @@ def test_soft_read_of_a_store_is_the_softmax_of_its_pairs() -> None:
     for row in range(2):
         weights = (1.5 * query[row] @ memory.keys[row, :5].T).softmax(-1)
         close(
-            regard.attend(query, memory, score=regard.Dot(), choose=regard.Soft(1.5))[row],
+            regard.attend(query, memory, score=regard.Dot(), choice=regard.Soft(1.5))[row],
             weights @ memory.values[row, :5],
         )
 

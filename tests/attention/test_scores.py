@@ -147,7 +147,7 @@ def test_cosine_with_beta_is_content_addressing_of_neural_turing_machines():
     similarity = nn.functional.cosine_similarity(query[:, None], keys[None], -1)
     expected = (4.0 * similarity).softmax(-1) @ values
     for kernel in ("reference", "sdpa"):
-        close(attend(query, (keys, values), score=Cosine(), choose=Soft(4.0), kernel=kernel), expected)
+        close(attend(query, (keys, values), score=Cosine(), choice=Soft(4.0), kernel=kernel), expected)
 
 
 def test_location_scores_positions_by_hand():

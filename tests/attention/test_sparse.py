@@ -106,9 +106,9 @@ def test_larger_alpha_selects_fewer_keys_and_alpha_one_is_softmax():
 def test_gradients_are_correct(alpha):
     scores = (0.5 * torch.randn(3, 5, dtype=D)).requires_grad_()
     allowed = torch.tensor([[True, True, False, True, True], [False] * 5, [True] * 5])
-    choose = Sparse(alpha)
-    assert torch.autograd.gradcheck(lambda a: choose(a, allowed), scores, eps=1e-7)
-    assert torch.autograd.gradgradcheck(choose, scores[:1], eps=1e-7)
+    choice = Sparse(alpha)
+    assert torch.autograd.gradcheck(lambda a: choice(a, allowed), scores, eps=1e-7)
+    assert torch.autograd.gradgradcheck(choice, scores[:1], eps=1e-7)
 
 
 @every_alpha
@@ -188,14 +188,14 @@ def test_invalid_arguments_are_refused():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("choose", [Sparse(1.5), Sparse(2.0), TopK(3)], ids=repr)
-def test_sparse_choices_are_correct_in_half_precision(choose, dtype):
+@pytest.mark.parametrize("choice", [Sparse(1.5), Sparse(2.0), TopK(3)], ids=repr)
+def test_sparse_choices_are_correct_in_half_precision(choice, dtype):
     """Fully masked rows are zero; others equal the float64 result of the same scores, rounded once."""
     scores = torch.randn(5, 7).to(dtype)
     allowed = torch.rand(5, 7) > 0.3
     allowed[2] = False
-    weights = choose(scores, allowed)
+    weights = choice(scores, allowed)
     assert weights.dtype == dtype
     assert not weights[2].any()
-    exact = choose(scores.double(), allowed)
+    exact = choice(scores.double(), allowed)
     assert (weights.double() - exact).abs().max() <= torch.finfo(dtype).eps

@@ -19,11 +19,11 @@ class Reader(nn.Module):
 
     def __init__(self, score: Features, mask: Mask | None):
         super().__init__()
-        self.score, self.choose, self.mask = score, Proportional(), mask
+        self.score, self.choice, self.mask = score, Proportional(), mask
 
     def forward(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         memory = keys, values
-        return attend(query, memory, score=self.score, choose=self.choose, mask=self.mask, kernel="linear")
+        return attend(query, memory, score=self.score, choice=self.choice, mask=self.mask, kernel="linear")
 
 
 class Step(nn.Module):
@@ -31,11 +31,11 @@ class Step(nn.Module):
 
     def __init__(self, score: Features):
         super().__init__()
-        self.score, self.choose = score, Proportional()
+        self.score, self.choice = score, Proportional()
 
     def forward(self, state: LinearState, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, LinearState]:
         state = state.extend(self.score.map_keys(key), value)
-        return attend(query, state, score=self.score, choose=self.choose, mask=causal()), state
+        return attend(query, state, score=self.score, choice=self.choice, mask=causal()), state
 
 
 def make_pairs(time: int) -> tuple[Tensor, Tensor, Tensor]:

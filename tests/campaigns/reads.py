@@ -73,7 +73,7 @@ def _attend_options(sample: Read) -> dict[str, Any]:
     for term in (bias if isinstance(bias, Bias) else TensorBias(bias) for bias in sample.biases):
         bias = term if bias is None else bias + term
     mask = None if sample.memory == "masked" else sample.mask
-    return {"score": sample.score, "choose": sample.choose, "mask": mask, "bias": bias, "kernel": sample.kernel}
+    return {"score": sample.score, "choice": sample.choice, "mask": mask, "bias": bias, "kernel": sample.kernel}
 
 
 def _read(sample: Read, gradients: bool) -> tuple[Tensor, dict[str, Tensor]]:

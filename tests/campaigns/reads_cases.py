@@ -51,7 +51,7 @@ class Read:
     values: Tensor
     memory: str
     score: Score
-    choose: Choice
+    choice: Choice
     mask: Mask | None
     biases: list[Bias]
     misfits: list[str] = field(default_factory=list)
@@ -210,17 +210,17 @@ class ReadGenerator:
         description = {"kind": kind, "beta": beta, "learn": learn}
         if kind == "sparse":
             description["alpha"] = float(self.choose([1.25, 1.5, 1.5, 2.0, 2.0, 3.0]))
-            choose: Choice = Sparse(description["alpha"], **options)
+            choice: Choice = Sparse(description["alpha"], **options)
         elif kind == "top":
             description["k"] = int(self.choose([1, 2, 5]))
-            choose = TopK(description["k"], **options)
+            choice = TopK(description["k"], **options)
         else:
-            choose = Soft(**options)
+            choice = Soft(**options)
         if learn:
-            choose = choose.to(self.dtype)
-            soft = choose if isinstance(choose, Soft) else choose.soft
+            choice = choice.to(self.dtype)
+            soft = choice if isinstance(choice, Soft) else choice.soft
             description["beta"] = np.exp(soft.log_beta.detach().double().numpy())
-        return description, choose
+        return description, choice
 
     def beta(self) -> tuple[Any, Any, bool]:
         kind = self.choose({"one": 0.5, "number": 0.2, "heads": 0.1, "queries": 0.1, "scalar": 0.1})
@@ -324,7 +324,7 @@ def make(seed: int, number: int) -> Read:
     generator = ReadGenerator(seed, number)
     generator.sizes()
     score_spec, score, key_dim = generator.score()
-    choice_spec, choose = generator.choice(score_spec["kind"])
+    choice_spec, choice = generator.choice(score_spec["kind"])
     mask_spec, mask = generator.mask()
     # Shares may not be negative.
     bias_specs, biases = ([], []) if choice_spec["kind"] == "shares" else generator.biases()
@@ -352,7 +352,7 @@ def make(seed: int, number: int) -> Read:
     plain = memory == "static"
     layouts = [lay_out(generator, array, plain=plain) for array in (case.query, case.keys, case.values)]
     read = Read(
-        case, generator.dtype, generator.kernel(score_spec, choice_spec), *layouts, memory, score, choose, mask, biases,
+        case, generator.dtype, generator.kernel(score_spec, choice_spec), *layouts, memory, score, choice, mask, biases,
         generator.misfits,
     )  # fmt: skip
     shapes = " ".join(str(tuple(tensor.shape)) for tensor in layouts)

@@ -29,7 +29,7 @@ def parameters(sample: Read) -> dict[str, Tensor]:
     score = getattr(sample.score, "score", sample.score)
     for name, learned in score.named_parameters():
         parameters_by_name["both" if isinstance(score, Concat) and name == "weight" else _NAMES[name]] = learned
-    soft = sample.choose if isinstance(sample.choose, Soft) else getattr(sample.choose, "soft", None)
+    soft = sample.choice if isinstance(sample.choice, Soft) else getattr(sample.choice, "soft", None)
     if soft is not None and soft.log_beta is not None:
         parameters_by_name["log_beta"] = soft.log_beta
     return parameters_by_name

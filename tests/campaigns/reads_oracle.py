@@ -1,6 +1,6 @@
 """Reference of the campaign `reads`: the read by its formulas, in float64 and plain loops over leading axes.
 
-    out_i = sum_j w_ij v_j      w_i = choose(t_i)      t_ij = beta_i (score(q_i, k_j) + bias_ij) where the mask allows
+    out_i = sum_j w_ij v_j      w_i = choice(t_i)      t_ij = beta_i (score(q_i, k_j) + bias_ij) where the mask allows
 
 Nothing of the package is imported. Beside each number stands a bound of the error that rounding may make of it, by
 forward error analysis: e is the machine epsilon of the dtype that a read is given, a that of sums (float32 for half

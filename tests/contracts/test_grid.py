@@ -140,7 +140,7 @@ def _supported_share(score: str, choice: str, kernel: str) -> str:
     query, keys, values = (torch.randn(BATCH, HEADS, *shape) for shape in shapes)
     supported = []
     for mask, bias in itertools.product(MASKS, BIASES):
-        parts = {"score": SCORES[score](), "choose": CHOICES[choice](), "mask": MASKS[mask], "bias": BIASES[bias]()}
+        parts = {"score": SCORES[score](), "choice": CHOICES[choice](), "mask": MASKS[mask], "bias": BIASES[bias]()}
         supported.append(KERNELS[kernel].refusal(prepare_inputs(query, (keys, values), **parts)) is None)
     return "yes" if all(supported) else "some" if any(supported) else ""
 
@@ -218,7 +218,7 @@ def _make(names: tuple[str, str, str, str], dtype: torch.dtype) -> tuple[dict, l
     """Return the parts of these names, and queries, keys and values: the same whenever it is called."""
     score, choice, mask, bias = names
     torch.default_generator.manual_seed(7)
-    parts = {"score": SCORES[score](), "choose": CHOICES[choice](), "mask": MASKS[mask], "bias": BIASES[bias]()}
+    parts = {"score": SCORES[score](), "choice": CHOICES[choice](), "mask": MASKS[mask], "bias": BIASES[bias]()}
     shapes = ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM))
     return _cast(parts, [torch.randn(BATCH, HEADS, *shape) / 2 for shape in shapes], dtype)
 

@@ -62,7 +62,7 @@ def expand_fully(tensor: Tensor, leading: tuple[int, ...]) -> Tensor:
     return tensor.expand(*leading, *tensor.shape[-2:])
 
 
-def formula(score: Score, choose: Choice, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+def formula(score: Score, choice: Choice, *tensors: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the output and the weights from fully expanded tensors."""
     query, keys, values, allowed, bias = tensors
     if isinstance(score, FeatureMap):
@@ -80,8 +80,8 @@ def formula(score: Score, choose: Choice, *tensors: Tensor) -> tuple[Tensor, Ten
         v = score.v if score.v.dim() == 1 else score.v[:, None, None]
         scores = (torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3)) * v).sum(-1)
     scores = (scores + bias).masked_fill(~allowed, -torch.inf)
-    if isinstance(choose, TopK):
-        scores = scores.masked_fill(scores < scores.topk(choose.k).values[..., -1:], -torch.inf)
+    if isinstance(choice, TopK):
+        scores = scores.masked_fill(scores < scores.topk(choice.k).values[..., -1:], -torch.inf)
     shares = scores.masked_fill(~allowed.any(-1, keepdim=True), 0.0).softmax(-1) * allowed.any(-1, keepdim=True)
     return shares @ values, shares
 
@@ -101,7 +101,7 @@ def make_choice(name: str, kernel: str) -> Choice:
 
 @pytest.mark.parametrize(("name", "kernel"), CELLS)
 def test_leading_axes_are_aligned_from_the_left(name, kernel):
-    score, choose = SCORES[name]().double(), make_choice(name, kernel)
+    score, choice = SCORES[name]().double(), make_choice(name, kernel)
     for number, axes in enumerate(READS):
         leading = leading_of(*axes)
         if (name == "heads" and leading[-1:] != (HEADS,)) or (kernel == "additive" and len(leading) > 2):
@@ -118,12 +118,12 @@ def test_leading_axes_are_aligned_from_the_left(name, kernel):
             allowed = allowed[..., :1, :]
         bias = None if name == "features" or bias_axes is None else sample(bias_axes, QUERIES, KEYS)
         mask = None if mask_axes is None else dense(allowed)
-        options = {"score": score, "choose": choose, "mask": mask, "bias": bias}
+        options = {"score": score, "choice": choice, "mask": mask, "bias": bias}
         out = attend(query, (keys, values), kernel=kernel, **options)
         allowed_pairs = torch.ones(QUERIES, KEYS, dtype=torch.bool) if mask is None else allowed
         added = torch.zeros(QUERIES, KEYS, dtype=torch.float64) if bias is None else bias
         parts = (expand_fully(tensor, leading) for tensor in (query, keys, values, allowed_pairs, added))
-        expected, weights = formula(score, choose, *parts)
+        expected, weights = formula(score, choice, *parts)
         close(out, expected)
         close(attention_weights(query, (keys, values), **options), weights)
         inputs = [tensor for tensor in (query, keys, values, bias) if tensor is not None] + list(score.parameters())
@@ -139,13 +139,13 @@ def fits(rule: tuple[int, ...], leading: tuple[int, ...]) -> bool:
 
 @pytest.mark.parametrize(("name", "kernel"), CELLS)
 def test_expanded_and_transposed_tensors_read_as_contiguous_ones(name, kernel):
-    score, choose = SCORES[name]().double(), make_choice(name, kernel)
+    score, choice = SCORES[name]().double(), make_choice(name, kernel)
     query = torch.randn(BATCH, 1, DIM, QUERIES, dtype=torch.float64).mT.expand(BATCH, HEADS, QUERIES, DIM)
     keys = torch.randn(1, 1, KEYS, DIM, dtype=torch.float64).expand(BATCH, HEADS, KEYS, DIM)
     values = torch.randn(BATCH, KEYS, HEADS, VALUE_DIM, dtype=torch.float64).transpose(1, 2)
     copies = [tensor.contiguous() for tensor in (query, keys, values)]
-    out = attend(query, (keys, values), score=score, choose=choose, kernel=kernel)
-    close(out, attend(copies[0], (copies[1], copies[2]), score=score, choose=choose, kernel=kernel))
+    out = attend(query, (keys, values), score=score, choice=choice, kernel=kernel)
+    close(out, attend(copies[0], (copies[1], copies[2]), score=score, choice=choice, kernel=kernel))
 
 
 def test_memory_without_an_axis_of_heads_is_shared_by_all_heads():
@@ -165,7 +165,7 @@ def test_memories_are_aligned_as_pairs_are():
     close(attend(query, Memory(keys, values).map_keys_with(score := ScaledDot()), score=score), pair)
     score = FeatureMap()
     state = LinearState.of(Memory(keys, values).map_keys_with(score))
-    options = {"score": score, "choose": Proportional()}
+    options = {"score": score, "choice": Proportional()}
     close(attend(query, state, **options), attend(query, (keys, values), **options))
 
 
@@ -195,7 +195,7 @@ def test_query_with_fewer_axes_than_a_linear_state_is_refused():
     score = FeatureMap()
     state = LinearState.of(Memory(torch.randn(4, 4, 6, 8), torch.randn(4, 4, 6, 2)).map_keys_with(score))
     with pytest.raises(ValueError, match=r"leading axes of its memory, \(4, 4\), got shape \(4, 3, 8\)"):
-        attend(torch.randn(4, 3, 8), state, score=score, choose=Proportional())
+        attend(torch.randn(4, 3, 8), state, score=score, choice=Proportional())
 
 
 def test_both_ways_of_adding_query_axes_are_correct():
@@ -210,8 +210,8 @@ def test_both_ways_of_adding_query_axes_are_correct():
 @pytest.mark.parametrize("kernel", ["auto", *KERNELS])
 def test_axes_that_do_not_fit_are_refused_by_every_kernel(kernel):
     score = Additive(4, 4, hidden=3) if kernel == "additive" else FeatureMap() if kernel == "linear" else ScaledDot()
-    choose = TopK(2) if kernel == "gather" else Proportional() if kernel == "linear" else Soft()
-    options = {"score": score, "choose": choose, "kernel": kernel}
+    choice = TopK(2) if kernel == "gather" else Proportional() if kernel == "linear" else Soft()
+    options = {"score": score, "choice": choice, "kernel": kernel}
     query, keys, values = torch.randn(2, 6, 3, 4), torch.randn(2, 6, 5, 4), torch.randn(2, 6, 5, 3)
     with pytest.raises(
         ValueError, match=r"leading axes of keys must be those of the read, \(2, 6\), or 1, or a divisor of the heads"
@@ -225,7 +225,10 @@ def test_axes_that_do_not_fit_are_refused_by_every_kernel(kernel):
         ValueError, match=r"leading axes of values must be those of the read, \(2, 6\), or 1, or a divisor of the heads"
     ):
         attend(query, (keys, values[:, :5]), **options)
-    with torch.no_grad(), pytest.raises(ValueError, match=r"leading axes of mask must be those of the read, \(2, 6\)"):
+    with (
+        torch.no_grad(),
+        pytest.raises(ValueError, match=r"leading axes of mask Dense must be those of the read, \(2, 6\)"),
+    ):
         attend(query, (keys, values), mask=dense(torch.ones(3, 1, 5, dtype=torch.bool)), **options)
 
 

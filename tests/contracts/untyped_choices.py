@@ -23,14 +23,14 @@ cells = pytest.mark.parametrize(("kernel", "choice"), CELLS)
 class ChoiceReader(nn.Module):
     """Read under a causal and a padding mask with fully masked rows."""
 
-    def __init__(self, choose: Choice, kernel: str):
+    def __init__(self, choice: Choice, kernel: str):
         super().__init__()
-        self.choose = choose
+        self.choice = choice
         self.kernel = kernel
 
     def forward(self, query: Tensor, keys: Tensor, values: Tensor, lengths: Tensor) -> Tensor:
         mask = causal() & padding(lengths)
-        return attend(query, (keys, values), choose=self.choose, mask=mask, kernel=self.kernel)
+        return attend(query, (keys, values), choice=self.choice, mask=mask, kernel=self.kernel)
 
 
 def make_reader(choice: str, kernel: str) -> ChoiceReader:
@@ -96,7 +96,7 @@ def test_vmap_of_random_choices_needs_randomness_and_samples_differ(kernel):
     query, keys, values, _ = (x.detach() for x in make_tensors())
 
     def run_query(query: Tensor) -> Tensor:
-        return attend(query, (keys[0], values[0]), choose=FEW["gumbel"], kernel=kernel)
+        return attend(query, (keys[0], values[0]), choice=FEW["gumbel"], kernel=kernel)
 
     read = torch.vmap(run_query, randomness="different")
     out = read(query[:1].expand(40, -1, -1, -1))
@@ -106,12 +106,12 @@ def test_vmap_of_random_choices_needs_randomness_and_samples_differ(kernel):
 
 @pytest.mark.parametrize("kernel", ["reference", "gather"])
 def test_reinforce_inside_a_transform(kernel):
-    choose = Hard("reinforce")
+    choice = Hard("reinforce")
     query, keys, values, _ = (x.detach() for x in make_tensors())
 
     def loss(query: Tensor) -> Tensor:
-        with reinforce(choose) as samples:
-            cost = attend(query, (keys, values), choose=choose, kernel=kernel).square().sum((1, 2, 3))
+        with reinforce(choice) as samples:
+            cost = attend(query, (keys, values), choice=choice, kernel=kernel).square().sum((1, 2, 3))
         return (cost + samples.surrogate(cost)).sum()
 
     torch.manual_seed(5)

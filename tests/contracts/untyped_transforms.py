@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import regard
 from regard.attention.attend import attend
-from regard.attention.biases import Alibi, DistanceBias, RelativeBias
+from regard.attention.biases import Alibi, DistanceBias, RelativeBias, ShawBias
 from regard.attention.kernels.selection import KERNELS
 from regard.attention.masks import causal, padding
 from regard.attention.scores import Additive, General, ScaledDot, Score
@@ -87,7 +88,13 @@ def make_relative_bias() -> RelativeBias:
     return bias
 
 
-BIASES = {"none": lambda: None, "alibi": lambda: Alibi(HEADS), "relative": make_relative_bias, "own": LogDistance}
+BIASES = {
+    "none": lambda: None,
+    "alibi": lambda: Alibi(HEADS),
+    "relative": make_relative_bias,
+    "shaw": lambda: ShawBias(4, 3),
+    "own": LogDistance,
+}
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -113,6 +120,44 @@ def test_exported_layer_reads_sequences_of_any_length(bias, strict):
         for sizes in ((6, 9), (2, 2), (5, 11), (9, 4), (150, 333)):
             items = make_items(*sizes)
             close(exported(*items), layer(*items))
+
+
+class TextModel(nn.Module):
+    """A model from tokens to tokens, of plain tensors."""
+
+    def __init__(self, positions: str, *, encodes: bool):
+        super().__init__()
+        core = regard.Transformer(layers=1, width=8, heads=2, feedforward=8, encodes=encodes, positions=positions)
+        tokens = [regard.TokenReader(regard.embedding_table(9, 8)) for _ in range(2)]
+        reads, writes = tokens[0] if encodes else None, regard.TokenWriter(tokens[1])
+        self.model = regard.Model(reads=reads, core=core, writes=writes)
+
+    def forward(self, target: Tensor, target_lengths: Tensor, source: Tensor, lengths: Tensor) -> Tensor:
+        given = regard.Padded(source, lengths) if self.model.reads is not None else None
+        return self.model(given, regard.Padded(target, target_lengths))
+
+
+@pytest.mark.parametrize(
+    ("positions", "encodes"),
+    [("alibi", True), ("sinusoidal", True), ("rotary", True), ("relative", False)],
+)
+def test_exported_model_reads_batches_of_any_size_and_length(positions, encodes):
+    def make_batch(rows: int, target: int, source: int) -> tuple[Tensor, ...]:
+        sizes = target, source
+        items = [torch.randint(9, (rows, size)) for size in sizes]
+        lengths = [torch.randint(1, size + 1, (rows,)) for size in sizes]
+        return items[0], lengths[0], items[1], lengths[1]
+
+    model = TextModel(positions, encodes=encodes).eval()
+    rows, target, source = (
+        torch.export.Dim(name, min=least, max=999) for name, least in zip("bts", (2, 3, 2), strict=True)
+    )
+    shapes = ({0: rows, 1: target}, {0: rows}, {0: rows, 1: source}, {0: rows})
+    with torch.no_grad():
+        exported = torch.export.export(model, make_batch(2, 5, 6), dynamic_shapes=shapes, strict=False).module()
+        for sizes in ((2, 5, 6), (3, 3, 2), (2, 300, 301)):  # a table of sines has 256 rows
+            batch = make_batch(*sizes)
+            close(exported(*batch), model(*batch))
 
 
 @cells
@@ -158,8 +203,8 @@ def test_autocast_computes_in_half_precision(score, kernel):
 @pytest.mark.parametrize("bias", BIASES)
 def test_layer_is_compiled_once_for_all_lengths_without_graph_breaks(bias):
     torch._dynamo.reset()  # the limit of compilations of a function counts those of other tests
-    layer = MultiHead(6, num_heads=HEADS, bias=BIASES[bias]()).eval()
+    layer = MultiHead(DIM + 1, num_heads=HEADS, bias=BIASES[bias]()).eval()
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="eager")
     for length in (5, 7, 9):
-        x = torch.randn(2, length, 6)
+        x = torch.randn(2, length, DIM + 1)
         close(compiled(x, mask=causal()), layer(x, mask=causal()))

@@ -51,7 +51,7 @@ def test_kernel_is_one_file_and_one_line(add):
         close(*results)
         close(*(torch.autograd.grad(out.sin().sum(), query)[0] for out in results))
         with pytest.raises(ValueError, match=r"'tiled' does not support this read: choice Hard is not Soft\. Use "):
-            attend(query, memory, choose=Hard(), kernel="tiled")
+            attend(query, memory, choice=Hard(), kernel="tiled")
     finally:
         del KERNELS["tiled"]
 

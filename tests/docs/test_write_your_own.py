@@ -13,6 +13,7 @@ from torch import Tensor
 
 import regard
 from regard.attention.parts import PAGE
+from regard.engines.registry import prepare
 from tests.helpers import close
 from tests.shapes import without_checks
 
@@ -29,7 +30,7 @@ SMALL = (
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return the names that the code of the page defines."""
-    assert len(PARTS) == 7
+    assert len(PARTS) == 11
     torch.manual_seed(1)
     names: dict[str, Any] = {"__name__": "own_parts"}
     with pytest.MonkeyPatch.context() as patch, without_checks():
@@ -57,7 +58,7 @@ def test_mask_of_a_step_is_the_last_row_and_the_bias_decreases_with_distance(nam
     close(bias.materialize(torch.zeros(3, 1), regard.Positions(3, 3, torch.device("cpu"))), expected.expand(1, 2, 3, 3))
 
 
-@pytest.mark.parametrize("name", ["model", "own"])
+@pytest.mark.parametrize("name", ["model", "dilated", "gated", "own"])
 def test_models_decode_as_they_read_all_positions_and_learn_with_their_parts(names, name: str) -> None:
     model, target = names[name].double(), regard.Padded(torch.tensor([[5, 2, 7, 1]]), torch.tensor([4]))
     expected, state = model(None, target), model.start(None, rows=1)
@@ -66,6 +67,21 @@ def test_models_decode_as_they_read_all_positions_and_learn_with_their_parts(nam
         close(logits, expected[:, time])
     model.loss(regard.Batch(None, target)).total.backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def test_mask_of_a_model_hides_what_it_states_and_gates_scale_the_output(names) -> None:
+    target = regard.Padded(torch.tensor([[5, 2, 7, 1, 3, 4]]), torch.tensor([6]))
+    with regard.record(names["dilated"]) as capture:
+        names["dilated"](target=target)
+    assert len([*capture.recording]) == 2
+    for read in capture.recording:
+        assert torch.equal(capture.recording[read][0][0, 0] > 0, names["Dilated"](2).tensor(5, 5))
+    attention, items = names["gated"].core.decoder[0].attention, torch.randn(1, 3, 16, dtype=torch.float64)
+    scaled = torch.sigmoid(attention.gate(items)) * regard.MultiHead.forward(attention, items)
+    close(attention(items), scaled)
+    for name, reason in (("dilated", "has a mask of its own, a Dilated"), ("gated", "GatedAttention")):
+        with pytest.raises(regard.UserError, match=f"engine 'compiled' does not support this model: .*{reason}"):
+            prepare("compiled", names[name].float())
 
 
 def test_replaced_choice_is_that_of_the_recorded_weights(names) -> None:
@@ -109,12 +125,12 @@ Q, K, V = torch.randn(1, 3, 8), torch.randn(1, 5, 8), torch.randn(1, 5, 7)
         ),
         (lambda: regard.attend(Q, (K, V), score=torch.nn.Linear(8, 8)), rf"got Linear; to write one, see {PAGE}"),
         (lambda: regard.attend(Q, (K, V), score=regard.Dot), r"got the class Dot: write Dot\(\.\.\.\)"),
-        (lambda: regard.attend(Q, (K, V), choose="hard"), r"choose must be a Choice, such as Soft\(\), got 'hard'"),
-        (lambda: regard.attention_weights(Q, (K, V), choose=torch.softmax), "choose must be a Choice"),
+        (lambda: regard.attend(Q, (K, V), choice="hard"), r"choice must be a Choice, such as Soft\(\), got 'hard'"),
+        (lambda: regard.attention_weights(Q, (K, V), choice=torch.softmax), "choice must be a Choice"),
         (lambda: regard.attend(Q, (K, V), mask=regard.causal), r"mask must be a Mask, such as causal\(\)"),
         (lambda: regard.attend(Q, (K, V), mask=torch.ones(3, 5) > 0), r"dense\(tensor\), got Tensor"),
         (lambda: regard.MultiHead(8, num_heads=2, score=regard.Dot), "score must be a Score"),
-        (lambda: regard.MultiHead(8, num_heads=2, choose="hard"), "choose must be a Choice"),
+        (lambda: regard.MultiHead(8, num_heads=2, choice="hard"), "choice must be a Choice"),
         (lambda: regard.Read(lambda q, k: q), "score must be a Score"),
         (lambda: regard.SoftCap(abs, 3.0), "score of SoftCap must be a Score"),
         (
@@ -148,6 +164,11 @@ class NothingAtAll(regard.Score):
 class NotANumber(regard.Score):
     def compare(self, query: Tensor, keys: Tensor) -> Tensor:
         return (query @ keys.mT) * torch.nan
+
+
+class Yes(regard.Score):
+    def compare(self, query: Tensor, keys: Tensor) -> Tensor:
+        return query @ keys.mT > 0
 
 
 class Distance(regard.Score):
@@ -190,16 +211,41 @@ class BooleanBias(regard.Bias):
         return torch.ones(positions.num_rows, positions.num_keys, dtype=torch.bool)
 
 
+class ForThreeHeads(regard.Bias):
+    def materialize(self, query: Tensor, positions: regard.Positions) -> Tensor:
+        return torch.zeros(3, positions.num_rows, positions.num_keys)
+
+
+class NaNBias(regard.Bias):
+    """-inf at the first key, NaN after the own position, zero elsewhere."""
+
+    def materialize(self, query: Tensor, positions: regard.Positions) -> Tensor:
+        bias = torch.zeros(positions.num_rows, positions.num_keys).masked_fill(positions.key == 0, -torch.inf)
+        return bias.masked_fill(positions.key > positions.query, torch.nan)
+
+
+class OneNumber(regard.DistanceBias):
+    def at(self, distance: Tensor, dtype: torch.dtype) -> Tensor:
+        return torch.zeros((), dtype=dtype)
+
+
+class Far(regard.DistanceBias):
+    def at(self, distance: Tensor, dtype: torch.dtype) -> Tensor:
+        return distance > 3
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
         ({"score": OneNumberPerQuery()}, r"OneNumberPerQuery.compare must return \(..., 3, 5\), got \(1, 3\)"),
-        ({"score": NothingAtAll()}, "NothingAtAll.compare must return a tensor, got NoneType"),
+        ({"score": NothingAtAll()}, "NothingAtAll.compare must return a tensor of numbers, got NoneType"),
+        ({"score": Yes()}, r"Yes.compare must return a tensor of numbers, got a tensor of torch\.bool"),
+        ({"score": regard.SoftCap(NotANumber(), 2.0)}, r"SoftCap.compare must be finite, got nan at \(0, 0, 0\)"),
         ({"score": NotANumber()}, r"NotANumber.compare must be finite, got nan at \(0, 0, 0\) \(15 such"),
-        ({"choose": NaNRows()}, r"NaNRows.weights must be finite, got nan at \(0, 0, 0\) \(15 such"),
-        ({"choose": OneRow()}, r"OneRow.weights must return \(..., 1, 3, 5\), got \(1, 1, 5\)"),
+        ({"choice": NaNRows()}, r"NaNRows.weights must be finite, got nan at \(0, 0, 0\) \(15 such"),
+        ({"choice": OneRow()}, r"OneRow.weights must return \(..., 1, 3, 5\), got \(1, 1, 5\)"),
         (
-            {"choose": WithoutMask(), "mask": regard.causal()},
+            {"choice": WithoutMask(), "mask": regard.causal()},
             r"WithoutMask.weights must be zero where `allowed` is False, .* got 0\.\d+ at \(0, 0, 3\) \(3 such",
         ),
         (
@@ -213,6 +259,18 @@ class BooleanBias(regard.Bias):
             {"bias": BooleanBias()},
             r"BooleanBias.materialize must return a tensor of numbers, got .* torch\.bool",
         ),
+        (
+            {"bias": ForThreeHeads()},
+            r"leading axes of bias ForThreeHeads must be those of the read, \(1,\), .* got \(3,\)",
+        ),
+        ({"bias": NaNBias()}, r"NaNBias.materialize must be finite, or -inf .*, got nan at \(0, 0, 3\)"),
+        (
+            {"bias": NaNBias() + regard.ShawBias(8, 2)},
+            r"SumOfBiases.materialize must be finite, .* got nan at \(0, 0, 3\)",
+        ),
+        ({"bias": OneNumber()}, r"OneNumber.at must return \(\.\.\., 7\), got \(\)"),
+        ({"bias": OneNumber(), "score": regard.Additive(8, 8, 4)}, r"OneNumber.at must return \(\.\.\., 7\), got \(\)"),
+        ({"bias": Far()}, r"Far.at must return a tensor of numbers, got a tensor of torch\.bool"),
     ],
 )
 @pytest.mark.usefixtures("no_shape_checks")
@@ -235,5 +293,43 @@ def test_own_score_that_is_not_finite_is_named_in_a_model_and_nan_inputs_are_not
     torch.testing.assert_close(masked, regard.attend(Q, (K[:, :4], V[:, :4]), score=Distance()))
 
 
+def test_own_bias_that_is_nan_where_masked_is_not_refused() -> None:
+    causal, later = regard.causal(), regard.dense(torch.arange(5).expand(3, 5) > 0)
+    expected = regard.attention_weights(Q, (K, V), mask=causal & later)
+    close(regard.attention_weights(Q, (K, V), mask=causal, bias=NaNBias()), expected)
+    close(regard.attend(Q, regard.Memory(K, V), mask=causal, bias=NaNBias()), expected @ V)
+    with pytest.raises(ValueError, match=r"NaNBias.materialize must be finite, .*, got nan at \(0, 0, 3\)"):
+        regard.attend(Q, regard.Memory(K, V), bias=NaNBias())
+
+
+class Tail(torch.nn.Module):
+    """The last number of each item, or two tensors."""
+
+    def __init__(self, *, twice: bool = False):
+        super().__init__()
+        self.twice = twice
+
+    def forward(self, items: Tensor, **_masks: object) -> Tensor | tuple[Tensor, Tensor]:
+        tail = items[..., -1:]
+        return (tail, tail) if self.twice else tail
+
+
+@pytest.mark.parametrize("order", ["pre", "post", "none"])
+@pytest.mark.parametrize(
+    ("part", "error"), [("norm", ValueError), ("feedforward", TypeError), ("attention", ValueError)]
+)
+def test_layer_that_returns_another_shape_is_named(part: str, error: type[Exception], order: str) -> None:
+    if part == "norm" and order == "none":
+        return
+    makers = {"norm": lambda _width: Tail(), "feedforward": lambda: Tail(twice=True)}
+    own = {part: makers[part]} if part in makers else {}
+    core = regard.Transformer(layers=1, width=8, heads=2, decodes=False, norm_order=order, **own)
+    if part == "attention":
+        core.encoder[0].attention = Tail()
+    expected = r"Tail must return a tensor of the shape of its items, \(1, 3, 8\), got "
+    with pytest.raises(error, match=expected + ("tuple" if error is TypeError else r"\(1, 3, 1\)")):
+        core.encode(regard.Padded(torch.randn(1, 3, 8), torch.tensor([3])))
+
+
 def test_own_choice_without_a_masked_key_is_not_refused() -> None:
-    torch.testing.assert_close(regard.attend(Q, (K, V), choose=WithoutMask()), regard.attend(Q, (K, V)))
+    torch.testing.assert_close(regard.attend(Q, (K, V), choice=WithoutMask()), regard.attend(Q, (K, V)))

@@ -27,9 +27,9 @@ def test_beta_gives_the_outputs_of_torch(options, make, name) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"choice": "hard"}, "read.choose is a Hard, which only torch runs"),
-        ({"choice": "sparse"}, "read.choose is a Sparse, which only torch runs"),
-        ({"choice": "topk", "top_k": 2}, "read.choose is a TopK, which only torch runs"),
+        ({"choice": "hard"}, "read.choice is a Hard, which only torch runs"),
+        ({"choice": "sparse"}, "read.choice is a Sparse, which only torch runs"),
+        ({"choice": "topk", "top_k": 2}, "read.choice is a TopK, which only torch runs"),
         ({"beta": 2.0, "positions": AlibiConfig()}, "a beta, by which its positional bias is multiplied"),
         ({"beta": "learned", "positions": AlibiConfig()}, "a beta, by which its positional bias is multiplied"),
     ],

@@ -224,7 +224,7 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "fewer numbers to an output": (put(OWN, "output", lambda: nn.Linear(10, 12)), False),
     "no heads of keys": (put(OWN, "key_heads", 0), False),
     "another score": (put(f"{OWN}.read", "score", Cosine), False),
-    "another choice": (lambda model: setattr(model.core.encoder[0].attention.read.choose, "_fixed_beta", 2.0), True),
+    "another choice": (lambda model: setattr(model.core.encoder[0].attention.read.choice, "_fixed_beta", 2.0), True),
     "a choice with a replaced property": (set_all(Soft, beta=2.0), False),
     "a positional bias in one block": (put("core.encoder.1.attention.read", "bias", lambda: Alibi(2)), False),
     "a positional bias of cross-attention": (put("core.decoder.1.cross.read", "bias", lambda: Alibi(2)), False),
@@ -324,8 +324,8 @@ def test_score_that_maps_queries_or_keys_is_no_inner_product(name) -> None:
 
 
 def test_hard_choice_has_no_temperature() -> None:
-    assert Read(choose=Soft(0.5)).form(4).beta == 0.5
-    assert Read(choose=Hard()).form(4).beta is None
+    assert Read(choice=Soft(0.5)).form(4).beta == 0.5
+    assert Read(choice=Hard()).form(4).beta is None
 
 
 @pytest.mark.parametrize(

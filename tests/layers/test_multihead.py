@@ -7,18 +7,36 @@ import torch
 from torch import nn
 
 from regard.attention.attend import attend
-from regard.attention.biases import TensorBias
+from regard.attention.biases import Alibi, TensorBias
 from regard.attention.choices import Soft
 from regard.attention.masks import causal, padding
+from regard.attention.memory import Memory
 from regard.attention.scores import Additive, BareAdditive, Concat, Cosine, Dot, General, Location, ScaledDot, SoftCap
 from regard.layers.attention import Attention
 from regard.layers.multihead import MultiHead
+from regard.layers.read import Read
 from tests.helpers import close
 
 
 def make_odd_sizes(**changes) -> MultiHead:
     sizes = {"num_heads": 3, "source_dim": 7, "head_dim": 2, "head_value_dim": 4, "output_dim": 13} | changes
     return MultiHead(5, **sizes).double()
+
+
+PARTS = {"score": Dot(), "choice": Soft(3.0), "bias": Alibi(3)}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_part_that_replaces_one_of_the_read_is_that_of_the_argument_of_its_name(name):
+    expected, layer, items = MultiHead(6, 3, **{name: PARTS[name]}), MultiHead(6, 3), torch.randn(2, 5, 6)
+    layer.load_state_dict(expected.state_dict())
+    with pytest.raises(AttributeError, match=f"MultiHead reads no attribute `{name}`: set `read.{name}`"):
+        setattr(layer, name, PARTS[name])
+    setattr(layer.read, name, PARTS[name])
+    close(layer(items), expected(items))
+    query, keys, values = torch.randn(3, 2, 3, 5, 2)
+    read = Read(**{name: PARTS[name]})
+    close(read(query, Memory(keys, values)), attend(query, (keys, values), **{name: PARTS[name]}))
 
 
 def test_multihead_is_single_heads_concatenated_and_projected():
@@ -86,8 +104,8 @@ SCORES = {
 @pytest.mark.parametrize("name", SCORES)
 def test_heads_of_any_score_are_single_reads_that_share_grouped_keys(name):
     make, make_single = SCORES[name]
-    bias, choose = TensorBias(torch.randn(2, 6, 4, 11).double()), Soft(torch.linspace(0.5, 2, 6).double().view(6, 1, 1))
-    module = make_odd_sizes(num_heads=6, key_heads=3, score=make(), choose=choose, bias=bias).double()
+    bias, choice = TensorBias(torch.randn(2, 6, 4, 11).double()), Soft(torch.linspace(0.5, 2, 6).double().view(6, 1, 1))
+    module = make_odd_sizes(num_heads=6, key_heads=3, score=make(), choice=choice, bias=bias).double()
     queries, source = torch.randn(2, 4, 5).double(), torch.randn(2, 11, 7).double()
     query = module.query(queries).unflatten(-1, (6, 2))
     keys, values = module.key(source).unflatten(-1, (3, 2)), module.value(source).unflatten(-1, (3, 4))
@@ -99,7 +117,7 @@ def test_heads_of_any_score_are_single_reads_that_share_grouped_keys(name):
             single.load_state_dict({n: p[h * len(p) // 6] for n, p in module.read.score.state_dict().items()})
         scores = single(query[:, :, h], keys[:, :, g]) + bias.tensor[:, h]
         scores = scores.masked_fill(torch.ones(4, 11).tril(7) == 0, float("-inf"))
-        heads.append((scores * choose.beta[h]).softmax(-1) @ values[:, :, g])
+        heads.append((scores * choice.beta[h]).softmax(-1) @ values[:, :, g])
     close(module(queries, module.memory(source), mask=causal()), module.output(torch.cat(heads, -1)))
 
 

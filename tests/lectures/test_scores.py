@@ -44,16 +44,16 @@ def test_argmax_is_piecewise_constant_and_softmax_is_not():
     keys, values = torch.randn(7, 5, dtype=torch.float64), torch.randn(7, 3, dtype=torch.float64)
     query = torch.randn(1, 5, dtype=torch.float64)
 
-    def derivative(choose) -> Tensor:
+    def derivative(choice) -> Tensor:
         steps = 1e-6 * torch.eye(5, dtype=torch.float64)
-        sides = [torch.stack([attend(query + s, (keys, values), choose=choose)[0] for s in (h, -h)]) for h in steps]
+        sides = [torch.stack([attend(query + s, (keys, values), choice=choice)[0] for s in (h, -h)]) for h in steps]
         return torch.stack([(above - below) / 2e-6 for above, below in sides])
 
     assert not derivative(Hard().eval()).any()
     assert derivative(Soft()).abs().min() > 1e-4
     # without an estimator, no gradient reaches the query
     query.requires_grad_()
-    out = attend(query, (keys, values.requires_grad_()), choose=Hard("reinforce").eval())
+    out = attend(query, (keys, values.requires_grad_()), choice=Hard("reinforce").eval())
     grad, of_values = torch.autograd.grad(out.sum(), (query, values), allow_unused=True)
     assert grad is None or not grad.any()
-    close(of_values.sum(-1), 3 * attention_weights(query, (keys, values), choose=Hard().eval())[0].detach())
+    close(of_values.sum(-1), 3 * attention_weights(query, (keys, values), choice=Hard().eval())[0].detach())

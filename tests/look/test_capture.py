@@ -261,9 +261,9 @@ class NegativeZeros(Choice):
         return self
 
 
-@pytest.mark.parametrize("choose", [Soft(), Soft(200.0), Hard(), Sparse(), TopK(2), NegativeZeros()], ids=repr)
-def test_masked_weights_are_negative_zeros_and_no_others(choose):
-    read, items = Read(choose=choose), torch.randn(2, 6, 4)
+@pytest.mark.parametrize("choice", [Soft(), Soft(200.0), Hard(), Sparse(), TopK(2), NegativeZeros()], ids=repr)
+def test_masked_weights_are_negative_zeros_and_no_others(choice):
+    read, items = Read(choice=choice), torch.randn(2, 6, 4)
     mask = causal() & padding([6, 4])
     with record_weights(read) as recording:
         read(items, Memory(items, items), mask=mask)
@@ -272,4 +272,4 @@ def test_masked_weights_are_negative_zeros_and_no_others(choose):
     assert torch.equal(masked.signbit(), ~mask.tensor(6, 6))
     assert masked.signbit().any()
     assert not free.signbit().any()
-    assert (free == 0).any() or isinstance(choose, Soft)
+    assert (free == 0).any() or isinstance(choice, Soft)

@@ -25,9 +25,9 @@ DRAWING = ["gumbel", "reinforce"]
 class Own(nn.Module):
     """Self-attention with five heads."""
 
-    def __init__(self, *, kernel: str = "auto", choose: Choice | None = None):
+    def __init__(self, *, kernel: str = "auto", choice: Choice | None = None):
         super().__init__()
-        self.heads = MultiHead(10, num_heads=5, kernel=kernel, choose=choose)
+        self.heads = MultiHead(10, num_heads=5, kernel=kernel, choice=choice)
 
     def forward(self, items: Tensor) -> Tensor:
         return self.heads(items, self.heads.memory(items, padding([7, 4, 6])), mask=causal())
@@ -145,7 +145,7 @@ def test_recording_does_not_fill_the_autocast_cache(monkeypatch):
 @pytest.mark.parametrize("chosen", [{}, {"rows": [2], "heads": [3, 0], "queries": [1, 5, 6]}], ids=["all", "part"])
 def test_draws_are_those_that_the_read_used(monkeypatch, kernel, gradient, chosen):
     monkeypatch.setattr(gather, "TILE", 200)  # several tiles
-    read = Read(Dot(), choose=Hard(gradient), kernel=kernel)
+    read = Read(Dot(), choice=Hard(gradient), kernel=kernel)
     query, keys = torch.randn(3, 5, 7, 2), torch.randn(3, 5, 11, 2)
     memory = Memory(keys, torch.eye(11).expand(3, 5, 11, 11), padding([11, 4, 6]))  # outputs are the weights
     with torch.no_grad():
@@ -160,7 +160,7 @@ def test_draws_are_those_that_the_read_used(monkeypatch, kernel, gradient, chose
 
 @pytest.mark.parametrize("gradient", DRAWING)
 def test_recording_draws_no_number_that_the_model_would_have_drawn(gradient):
-    model, items = Own(choose=Hard(gradient)), items_of()
+    model, items = Own(choice=Hard(gradient)), items_of()
     runs = []
     for recorded in (False, True, False):
         torch.manual_seed(3)
@@ -176,7 +176,7 @@ def test_recording_draws_no_number_that_the_model_would_have_drawn(gradient):
 
 
 def test_a_beta_a_head_is_that_of_the_head():
-    read = Read(Dot(), choose=Soft(torch.tensor([0.1, 1.0, 10.0]).view(3, 1, 1), learn=True))
+    read = Read(Dot(), choice=Soft(torch.tensor([0.1, 1.0, 10.0]).view(3, 1, 1), learn=True))
     query, keys = torch.randn(2, 1, 4, 5).expand(2, 3, 4, 5), torch.randn(2, 1, 6, 5).expand(2, 3, 6, 5)
     with record_weights(read, heads=[2, 0], tile_bytes=1) as maps:
         read(query, Memory(keys, keys))

@@ -64,7 +64,7 @@ def problem_of(
     *,
     mask: Mask | None = None,
     bias: Bias | None = None,
-    choose: Choice | None = None,
+    choice: Choice | None = None,
     key_heads: int = HEADS,
 ) -> AttentionInputs:
     for part in (score, bias):
@@ -73,7 +73,7 @@ def problem_of(
     query = torch.randn(BATCH, HEADS, QUERIES, DIM, dtype=torch.float64)
     keys, values = (torch.randn(BATCH, key_heads, KEYS, size, dtype=torch.float64) for size in (DIM, 2))
     score = ScaledDot() if score is None else score.double()
-    return prepare_inputs(query, (keys, values), score=score, choose=choose or Soft(), mask=mask, bias=bias)
+    return prepare_inputs(query, (keys, values), score=score, choice=choice or Soft(), mask=mask, bias=bias)
 
 
 def together(inputs: AttentionInputs, part: Part, tile_bytes: int) -> Tensor:
@@ -106,7 +106,7 @@ def test_tiles_are_the_formula_for_scores_and_masks(score, mask):
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("choice", CHOICES)
 def test_tiles_are_the_formula_for_choices_and_biases(choice, bias):
-    check(problem_of(choose=CHOICES[choice], bias=BIASES[bias], mask=MASKS["causal-padding"]))
+    check(problem_of(choice=CHOICES[choice], bias=BIASES[bias], mask=MASKS["causal-padding"]))
 
 
 @pytest.mark.parametrize("score", ["scaled", "additive", "additive-heads"])
@@ -119,7 +119,7 @@ def test_tiles_are_the_formula_for_grouped_heads(key_heads, score):
 @pytest.mark.parametrize("leading", [(), (BATCH,), (BATCH, 2, HEADS)], ids=str)
 def test_tiles_are_the_formula_whatever_leading_axes(leading):
     query, keys = torch.randn(*leading, QUERIES, DIM), torch.randn(*leading, KEYS, DIM)
-    inputs = prepare_inputs(query, (keys, keys), score=ScaledDot(), choose=Soft(), mask=causal(), bias=None)
+    inputs = prepare_inputs(query, (keys, keys), score=ScaledDot(), choice=Soft(), mask=causal(), bias=None)
     part = Part(rows=[2, 0] if leading else None, heads=[1, 3] if len(leading) > 1 else None, queries=[5, 2, 3])
     expected = reference.weights(inputs)[..., [5, 2, 3], :]
     expected = expected[[2, 0]] if leading else expected
@@ -133,7 +133,7 @@ def test_tiles_are_the_formula_whatever_leading_axes(leading):
 
 def test_queries_that_share_keys_of_one_row():
     query, keys = torch.randn(BATCH, HEADS, QUERIES, DIM), torch.randn(1, 1, KEYS, DIM)
-    inputs = prepare_inputs(query, (keys, keys), score=ScaledDot(), choose=Soft(), mask=padding([4, 11, 0]), bias=None)
+    inputs = prepare_inputs(query, (keys, keys), score=ScaledDot(), choice=Soft(), mask=padding([4, 11, 0]), bias=None)
     part = PARTS["scattered"]
     whole = torch.zeros(part.shape((BATCH, HEADS, QUERIES, KEYS)))
     for position, weights in tiles(inputs, part, tile_bytes=100):
@@ -143,7 +143,7 @@ def test_queries_that_share_keys_of_one_row():
 
 def test_empty_reads_compute_nothing():
     query, keys = torch.randn(BATCH, HEADS, QUERIES, DIM), torch.randn(BATCH, HEADS, 0, DIM)
-    inputs = prepare_inputs(query, (keys, keys), score=ScaledDot(), choose=Soft(), mask=None, bias=None)
+    inputs = prepare_inputs(query, (keys, keys), score=ScaledDot(), choice=Soft(), mask=None, bias=None)
     assert sum(tile.weights.numel() for tile in tiles(inputs, Part(), tile_bytes=100)) == 0
 
 

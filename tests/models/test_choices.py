@@ -65,7 +65,7 @@ def batch() -> Pair:
 
 
 def choices_of(model: nn.Module) -> list[Any]:
-    return [module.choose for module in model.modules() if isinstance(module, Read)]
+    return [module.choice for module in model.modules() if isinstance(module, Read)]
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_reinforce_loss_has_the_gradient_written_out(name):
             result += cost[row, step].item() - (sum(others) / len(others) if others else 0.0)
         return result
 
-    roles = {module.choose: module.role for module in model.modules() if isinstance(module, Read)}
+    roles = {module.choice: module.role for module in model.modules() if isinstance(module, Read)}
     for choice, role in roles.items():
         log_probs = [p for c, p in zip(samples.choices, samples.log_probs, strict=True) if c is choice]
         log_prob = torch.cat([p.sum(1) if p.dim() == 3 else p for p in log_probs], -1)  # heads are summed
@@ -317,7 +317,7 @@ def test_reinforce_loss_has_the_gradient_written_out(name):
 def test_steps_of_a_decoder_are_told_from_the_queries_of_an_encoder():
     model = model_of(core_config("self-attentive", choice="hard", hard="reinforce"))
     kinds = {(read.role.kind, read.role.queries) for read in model.modules()
-             if isinstance(read, Read) and read.choose in step_wise_choices(model)}  # fmt: skip
+             if isinstance(read, Read) and read.choice in step_wise_choices(model)}  # fmt: skip
     assert kinds == {("recurrent", "output"), ("chain", "initial state and decoder input")}
 
 
@@ -362,10 +362,10 @@ def test_pooling_query_trains_with_every_choice(estimator):
     )
     reads = TokenReader(embedding_table(VOCAB, 16))
     model = build_classifier(config, reads, lambda dim, pool: ClassWriter(dim, 3, pool=pool)).train()
-    assert isinstance(model.writes.pool.attention.read.choose, Hard)
+    assert isinstance(model.writes.pool.attention.read.choice, Hard)
     losses = train(model, lambda: marked_items(32), steps=60, lr=5e-3)
     assert losses[-1] < 0.5 * losses[0]
-    weights = model.eval().writes.pool.attention.read.choose(torch.randn(2, 5))
+    weights = model.eval().writes.pool.attention.read.choice(torch.randn(2, 5))
     assert torch.equal(weights.sort().values, torch.tensor([[0.0, 0, 0, 0, 1]]).expand(2, -1))
 
 

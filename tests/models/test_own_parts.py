@@ -203,8 +203,8 @@ def test_own_choice_is_that_of_every_read_and_equals_a_config_of_the_same_choice
     torch.manual_seed(0)
     named = Transformer(replace(CONFIG, beta=2.0)).double()
     reads = [part for part in own.modules() if isinstance(part, Read)]
-    assert [type(read.choose) for read in reads] == [Doubled] * 6
-    assert len({id(read.choose) for read in reads}) == 6
+    assert [type(read.choice) for read in reads] == [Doubled] * 6
+    assert len({id(read.choice) for read in reads}) == 6
     source = Padded(torch.randn(2, 5, 12).double(), torch.tensor([5, 3]))
     targets = torch.randn(2, 4, 12).double()
     close(own(targets, own.start(own.encode(source))), named(targets, named.start(named.encode(source))))

@@ -121,7 +121,7 @@ def _with_another_cell(core: Recurrent) -> None:
 
 
 def _with_another_choice(core: Recurrent) -> None:
-    core.read.choose = Sparse()
+    core.read.choice = Sparse()
 
 
 def _with_another_forward(core: Recurrent) -> None:

@@ -51,7 +51,7 @@ def record_weights(core: Recurrent) -> list[Tensor]:
 
     def keep(read: Read, inputs: tuple) -> None:
         query, memory = inputs
-        recorded.append(attention_weights(query, memory, score=read.score, choose=read.choose).squeeze(1))
+        recorded.append(attention_weights(query, memory, score=read.score, choice=read.choice).squeeze(1))
 
     assert core.read is not None
     core.read.register_forward_pre_hook(keep)
@@ -410,7 +410,7 @@ def test_unknown_name_raises(field):
 
 def test_cosine_attention_learns_its_scale():
     core = make_core(attention="cosine")
-    assert list(dict(core.read.named_parameters())) == ["choose.log_beta"]
+    assert list(dict(core.read.named_parameters())) == ["choice.log_beta"]
 
 
 def test_concat_attention_is_additive_with_one_matrix():
@@ -457,6 +457,6 @@ def test_own_score_takes_the_place_of_that_of_the_config():
     config = RecurrentConfig(width=6, hidden=8, attention="additive")
     core = Recurrent(config, score=SoftCap(Cosine(), 3.0))
     assert isinstance(core.read.score, SoftCap)
-    assert core.read.choose.log_beta is not None  # cosines learn a factor, capped or not
+    assert core.read.choice.log_beta is not None  # cosines learn a factor, capped or not
     with pytest.raises(ValueError, match="`score` must be None for a core without"):
         Recurrent(config, decodes=False, score=Dot())

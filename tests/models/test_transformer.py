@@ -182,8 +182,8 @@ def test_cosine_heads_ignore_norms_and_learn_their_scale():
     read = core.encoder[0].attention.read
     query, keys = torch.randn(1, 3, 5, 4).double(), torch.randn(1, 3, 7, 4).double()
     close(read.score(query * 5, keys / 7), read.score(query, keys))
-    assert read.choose.beta.flatten().tolist() == pytest.approx([10.0] * 3)
-    assert read.choose.log_beta.requires_grad
+    assert read.choice.beta.flatten().tolist() == pytest.approx([10.0] * 3)
+    assert read.choice.log_beta.requires_grad
 
 
 def test_additive_heads_have_one_vector_each_and_no_second_projection():

@@ -55,7 +55,7 @@ def test_answers_are_the_same_again_and_engines_refuse_with_the_reason(run):
     assert outputs() == outputs()
     for engine in ("compiled", "ctranslate2"):
         with pytest.raises(
-            UserError, match=r"its core\.encoder\.0\.attention\.read\.choose is a Hard, which only torch"
+            UserError, match=r"its core\.encoder\.0\.attention\.read\.choice is a Hard, which only torch"
         ):
             load(run, engine=engine).predict(SOURCES[:1])
 

@@ -51,6 +51,12 @@ def test_settings_are_checked() -> None:
         regard.train("reviews", "nowhere", model={"depth": 3})
     with pytest.raises(UserError, match="recipe"):
         regard.train("poems", "nowhere")
+    with pytest.raises(TypeError, match=r"train has no argument 'modle' with recipe reviews; did you mean model\?"):
+        regard.train("reviews", "nowhere", modle={})
+    with pytest.raises(UserError, match=r"seed must be from 0 to .*, got -1"):
+        regard.train("reviews", "nowhere", seed=-1)
+    with pytest.raises(UserError, match="threads must be from 1 to 1,024, got 0"):
+        regard.train("reviews", "nowhere", threads=0)
     assert not Path("nowhere").exists()
 
 
@@ -114,15 +120,17 @@ def test_another_recipe_or_no_run_is_refused(first: Path, tmp_path: Path, capsys
     assert not (tmp_path / "run").exists()
 
 
-def test_score_of_the_test_is_in_the_name_and_quiet_prints_nothing(
+def test_score_of_the_test_is_in_the_name_and_a_quiet_run_prints_nothing_and_restores_the_state_of_torch(
     first: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = {"train": str(first.parent / "train.tsv"), "test": str(first.parent / "train.tsv")}
-    threads = torch.get_num_threads()
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
     run = regard.train(
         "reviews", tmp_path / "run", quiet=True, threads=threads + 1, data=data, train=SHORT, model=MODEL
     )
+    regard.load(tmp_path / "run")
     assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), state)
     assert capfd.readouterr() == ("", "")
     report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
     assert f"test accuracy={report['test']['accuracy']:.4g})" in repr(run)

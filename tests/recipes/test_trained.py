@@ -76,17 +76,45 @@ def test_texts_are_text_or_utf8(trained_run: TrainedRun) -> None:
     assert trained_run.predict([b"ada sees bob"]) == trained_run.predict(["ada sees bob"])
     with pytest.raises(UserError, match="input 2 is not UTF-8"):
         trained_run.predict(["bob", b"\xff"])
-    with pytest.raises(TypeError, match="input 1 must be a text, got int"):
+    with pytest.raises(UserError, match="input 1 must be a text, got int"):
         trained_run.predict([3])
 
 
-def test_predict_refuses_one_text_and_impossible_numbers(trained_run: TrainedRun) -> None:
-    with pytest.raises(TypeError, match="inputs must be a list, got one text: 'bob'"):
-        trained_run.predict("bob")
-    with pytest.raises(ValueError, match="n_best must be from 1"):
-        trained_run.predict(["bob"], n_best=0)
-    with pytest.raises(ValueError, match=r"n_best must be at most beam \(2\)"):
-        trained_run.predict(["bob"], n_best=3, beam=2)
+@pytest.mark.parametrize(
+    ("inputs", "options", "error", "message"),
+    [
+        ("bob", {}, TypeError, "inputs must be a list, got one text: 'bob'"),
+        (b"bob", {}, TypeError, "inputs must be a list, got one text"),
+        (None, {}, TypeError, "inputs must be a list, got NoneType"),
+        ({"text": "bob"}, {}, TypeError, "inputs must be a list, got dict"),
+        (iter(["bob"]), {}, TypeError, "inputs must be a list, got list_iterator"),
+        (["bob"], {"bem": 3}, TypeError, "unknown option 'bem'; the options are: beam"),
+        (["bob"], {"beam": 0}, UserError, "beam must be from 1 to 1,000, got 0"),
+        (["bob"], {"beam": "x"}, UserError, "beam must be from 1 to 1,000, got 'x'"),
+        (["bob"], {"n_best": 3, "beam": 2}, UserError, r"n_best must be at most beam \(2\)"),
+        (["bob"], {"decode": {"bem": 3}}, UserError, r"decode\.bem is not a setting"),
+        (["bob"], {"decode": 3}, UserError, "decode must hold settings by name, got 3"),
+        (["bob"], {"on_bad": "truncate"}, UserError, "on_bad must be error or skip, got 'truncate'"),
+    ],
+)
+def test_predict_raises_type_error_for_names_and_kinds_of_arguments_and_user_error_for_values(
+    trained_run: TrainedRun, inputs, options: dict, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message) as raised:
+        trained_run.predict(inputs, **options)
+    assert type(raised.value) is error
+
+
+def test_an_input_of_another_type_is_skipped_as_a_bad_input(finished_run: Path) -> None:
+    notes: list[str] = []
+    run = load(finished_run, notify=notes.append)
+    assert run.predict(["bob", None, 5], on_bad="skip") == [*run.predict(["bob"]), None, None]
+    assert notes == ["skipped: input 2 must be a text, got NoneType", "skipped: input 3 must be a text, got int"]
+
+
+def test_number_of_workers_is_checked(finished_run: Path) -> None:
+    with pytest.raises(UserError, match="workers must be from 1 to 1,024, got 0"):
+        load(finished_run, workers=0)
 
 
 def test_empty_text_has_an_empty_output_and_a_warning(trained_run: TrainedRun) -> None:

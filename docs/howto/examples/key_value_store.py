@@ -30,6 +30,6 @@ right = float((best == values[order]).all(-1).float().mean())
 print(f"noisy keys: equal to a key: {'none' if none else 'some'}; best match right: {100 * right:.2f} %")
 
 for beta in (1.0, 10.0, 100.0):
-    soft = regard.attend(noisy, memory, score=regard.Dot(), choose=regard.Soft(beta))
+    soft = regard.attend(noisy, memory, score=regard.Dot(), choice=regard.Soft(beta))
     error = float((soft - values[order]).square().mean().sqrt())
     print(f"soft read, beta {beta:6.0f}: distance from the stored value {error:.4f}")

@@ -1,6 +1,6 @@
 """Attention biases: numbers that are added to the scores before the softmax (or another choice).
 
-    weight_ij = choose_j(score_ij + bias_ij)
+    weight_ij = choice_j(score_ij + bias_ij)
 
 A bias is a function of positions (ALiBi, T5), of positions and the query (Shaw), or a tensor. It may be learned.
 A bias of -inf hides its pair as a mask would. Leading axes are aligned from the left, as those of masks are.
@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.axes import align_pair, check_broadcasts
-from regard.attention.parts import check_pairs, describe_part
+from regard.attention.parts import check_pairs, check_result, describe_part
 from regard.attention.picture import SHOWN, Picture, draw_bias, shown_sizes, shown_sizes_of_both
 from regard.attention.positions import Positions
 
@@ -97,9 +97,9 @@ class DistanceBias(Bias):
         rows, keys = positions.num_rows, positions.num_keys
         # `unfold` fixes the number of keys in an exported program.
         if positions.key_positions is not None or rows == 0 or keys == 0 or torch.compiler.is_exporting():
-            return self.at(positions.key - positions.query, query.dtype).unsqueeze(0)
+            return self._checked_at(positions.key - positions.query, query.dtype).unsqueeze(0)
         # One number per diagonal, expanded over the rows: gradients are summed along diagonals before the table.
-        diagonals = self.at(_distances(rows, keys, positions), query.dtype)
+        diagonals = self._checked_at(_distances(rows, keys, positions), query.dtype)
         return diagonals.unfold(-1, keys, 1).flip(-2).unsqueeze(0)
 
     def diagonals(
@@ -113,7 +113,10 @@ class DistanceBias(Bias):
             or positions.num_keys == 0
         ):
             return None
-        return self.at(_distances(positions.num_queries, positions.num_keys, positions), dtype).unsqueeze(0)
+        return self._checked_at(_distances(positions.num_queries, positions.num_keys, positions), dtype).unsqueeze(0)
+
+    def _checked_at(self, distance: Tensor, dtype: torch.dtype) -> Tensor:
+        return check_result(self, "at", self.at(distance, dtype), *distance.shape)
 
 
 @final

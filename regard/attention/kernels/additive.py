@@ -28,9 +28,9 @@ def refusal(inputs: AttentionInputs) -> str | None:
     """Return the reason why this kernel cannot compute the read, or None if it can."""
     if not isinstance(inputs.form, TanhSum):
         return f"score {type(inputs.score).__name__} is not additive"
-    if not isinstance(inputs.choose, Soft):
-        return f"choice {type(inputs.choose).__name__} is not Soft"
-    beta = inputs.choose.beta
+    if not isinstance(inputs.choice, Soft):
+        return f"choice {type(inputs.choice).__name__} is not Soft"
+    beta = inputs.choice.beta
     if isinstance(beta, Tensor) and not _is_scalar_or_per_head(beta, inputs.num_axes):
         return f"beta of shape {tuple(beta.shape)} differs between queries"
     if inputs.num_axes > 4:
@@ -40,9 +40,9 @@ def refusal(inputs: AttentionInputs) -> str | None:
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Compute out = softmax(beta (v . tanh(query + keys) + bias), over allowed keys) values."""
-    form, choose = inputs.form, inputs.choose
+    form, choice = inputs.form, inputs.choice
     assert isinstance(form, TanhSum)
-    assert isinstance(choose, Soft)
+    assert isinstance(choice, Soft)
     has_heads, original = form.v.dim() == 2, inputs
     if inputs.query.device.type == "cpu":
         # The loops compute in float32, so the tensors that they save for backward are not rounded either.
@@ -57,7 +57,7 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     added = inputs.bias_tensor() if diagonals is None else None
     bias = None if added is None else to_four_axes(added).to(query.dtype)  # (batch, head, query, key)
     diagonals = None if diagonals is None else to_four_axes(diagonals.unsqueeze(-2)).squeeze(-2).to(query.dtype)
-    beta = choose.beta
+    beta = choice.beta
     if isinstance(beta, Tensor):
         beta = beta.to(query.dtype).reshape(-1, 1)  # (head or 1, 1)
         v = v * beta

@@ -37,8 +37,8 @@ def refusal(inputs: AttentionInputs) -> str | None:
     """Return the reason why this kernel cannot compute the read, or None if it can."""
     if not isinstance(inputs.form, InnerProduct):
         return f"score {type(inputs.score).__name__} is not an inner product"
-    if not isinstance(inputs.choose, Soft):
-        return f"choice {type(inputs.choose).__name__} is not Soft"
+    if not isinstance(inputs.choice, Soft):
+        return f"choice {type(inputs.choice).__name__} is not Soft"
     if inputs.num_axes > 4:
         return f"the read has {inputs.num_axes - 2} leading axes, more than batch and head"
     return _refusal_on_cpu(inputs) if inputs.query.device.type == "cpu" else None
@@ -46,9 +46,9 @@ def refusal(inputs: AttentionInputs) -> str | None:
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Compute out = softmax(cap(scale query keys^T) + bias, over allowed keys) values, without forming the weights."""
-    form, choose = inputs.form, inputs.choose
+    form, choice = inputs.form, inputs.choice
     assert isinstance(form, InnerProduct)
-    assert isinstance(choose, Soft)
+    assert isinstance(choice, Soft)
     if inputs.query.shape[-1] != inputs.keys.shape[-1]:
         inputs.score.compare(inputs.query[..., :1, :], inputs.keys[..., :1, :])  # raises an informative error
     grouped = inputs.group > 1
@@ -59,7 +59,7 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
         query,
         keys,
         values,
-        score_mod=_score_mod(inputs, choose.beta, form.cap),
+        score_mod=_score_mod(inputs, choice.beta, form.cap),
         block_mask=_block_mask(inputs, query.shape[:2]),
         scale=form.scale,
         enable_gqa=grouped,

@@ -33,8 +33,8 @@ larger ones."""
 
 def refusal(inputs: AttentionInputs) -> str | None:
     """Return the reason why this kernel cannot compute the read, or None if it can."""
-    if not isinstance(inputs.choose, KeySelection):
-        return f"choice {type(inputs.choose).__name__} may weight every key"
+    if not isinstance(inputs.choice, KeySelection):
+        return f"choice {type(inputs.choice).__name__} may weight every key"
     return None
 
 
@@ -44,37 +44,37 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     Under torch.func and torch.compile nothing is recomputed: they decide themselves what is saved for backward.
     """
     num_queries = inputs.query.shape[-2]
-    choose, step = inputs.choose, queries_per_tile(inputs)
-    assert isinstance(choose, KeySelection)
+    choice, step = inputs.choice, queries_per_tile(inputs)
+    assert isinstance(choice, KeySelection)
     tiles = [inputs.tile(first, min(first + step, num_queries)) for first in range(0, num_queries, step)]
     recomputes = len(tiles) > 1 and torch.is_grad_enabled()
     recomputes = recomputes and not (torch.compiler.is_compiling() or is_transformed())
-    run = _checkpoint_tile(draws=choose.is_random) if recomputes else _read_tile
+    run = _checkpoint_tile(draws=choice.is_random) if recomputes else _read_tile
     outs, log_probs = [], []
     for tile in tiles:
         out, log_prob = run(tile)
         outs.append(out)
         if log_prob is not None:
             log_probs.append(log_prob)
-    choose.accumulate_log_prob(torch.cat(log_probs, -1) if log_probs else None)
+    choice.accumulate_log_prob(torch.cat(log_probs, -1) if log_probs else None)
     return _round_like_product(outs[0] if len(outs) == 1 else torch.cat(outs, -2))
 
 
 def queries_per_tile(inputs: AttentionInputs) -> int:
     """Return the number of queries for which the largest tensor of a tile has at most TILE numbers."""
-    choose, form = inputs.choose, inputs.form
-    assert isinstance(choose, KeySelection)
+    choice, form = inputs.choice, inputs.form
+    assert isinstance(choice, KeySelection)
     num_reads = math.prod(inputs.leading)
     num_keys, value_dim = inputs.values.shape[-2:]
     pair_size = 1 if isinstance(form, InnerProduct) else inputs.query.shape[-1]
-    query_size = max(num_keys * pair_size, min(choose.num_selected, num_keys) * value_dim)
+    query_size = max(num_keys * pair_size, min(choice.num_selected, num_keys) * value_dim)
     return max(1, TILE // max(1, num_reads * query_size))
 
 
 def _read_tile(inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:
-    choose = inputs.choose
-    assert isinstance(choose, KeySelection)
-    selected = choose.select_keys(*reference.masked_scores(inputs))
+    choice = inputs.choice
+    assert isinstance(choice, KeySelection)
+    selected = choice.select_keys(*reference.masked_scores(inputs))
     if inputs.group == 1:
         return _gather(selected, inputs.values), selected.log_prob
     group, slope = inputs.group, selected.soft_weights

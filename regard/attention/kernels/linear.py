@@ -35,8 +35,8 @@ def refusal(inputs: AttentionInputs) -> str | None:
     """Return the reason why this kernel cannot compute the read, or None if it can."""
     if not isinstance(inputs.score, Features):
         return f"score {type(inputs.score).__name__} is not a product of features"
-    if not isinstance(inputs.choose, Proportional):
-        return f"choice {type(inputs.choose).__name__} is not Proportional"
+    if not isinstance(inputs.choice, Proportional):
+        return f"choice {type(inputs.choice).__name__} is not Proportional"
     if inputs.bias is not None:
         return "a bias is added to the scores"
     _, rest = _split(inputs.mask, inputs.positions)

@@ -43,22 +43,22 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
 
 def _read_half(inputs: AttentionInputs, dtype: torch.dtype) -> Tensor:
     """Compute the read in half precision with scores in float32; see regard.ops.half."""
-    choose, form = inputs.choose, inputs.form
+    choice, form = inputs.choice, inputs.form
     assert isinstance(form, InnerProduct)
-    assert isinstance(choose, Soft)
+    assert isinstance(choice, Soft)
     has_products = has_half_products(dtype)
     wide = inputs.with_wide_scores()
     values = inputs.values.to(dtype) if has_products else widen(inputs.values)
-    if not has_products or isinstance(choose.beta, Tensor) or not supports_half_softmax():
+    if not has_products or isinstance(choice.beta, Tensor) or not supports_half_softmax():
         return _read(wide._replace(values=values)).to(dtype)
     query, keys, values = sdpa.expand_leading(inputs._replace(values=values), inputs.query)
     if query.shape[-1] != keys.shape[-1]:
         inputs.score.compare(query[..., :1, :], keys[..., :1, :])  # raises an informative error
     leading = query.shape[:-2]
-    additive_mask, fully_masked = _additive_mask(wide, wide.query, choose.beta)
+    additive_mask, fully_masked = _additive_mask(wide, wide.query, choice.beta)
     additive_mask = None if additive_mask is None else _flatten_mask(additive_mask, leading)
     weights = half_softmax(
-        _flatten(query.to(dtype)), _flatten(keys.to(dtype)).mT, additive_mask, form.scale * choose.beta
+        _flatten(query.to(dtype)), _flatten(keys.to(dtype)).mT, additive_mask, form.scale * choice.beta
     )
     out = torch.bmm(weights, _flatten(values)).view(*leading, query.shape[-2], values.shape[-1])
     return out if fully_masked is None else out * ~fully_masked
@@ -66,12 +66,12 @@ def _read_half(inputs: AttentionInputs, dtype: torch.dtype) -> Tensor:
 
 def _read(inputs: AttentionInputs) -> Tensor:
     query, keys, values = inputs.query, inputs.keys, inputs.values
-    form, choose = inputs.form, inputs.choose
+    form, choice = inputs.form, inputs.choice
     assert isinstance(form, InnerProduct)
-    assert isinstance(choose, Soft)
+    assert isinstance(choice, Soft)
     if query.shape[-1] != keys.shape[-1]:
         inputs.score.compare(query[..., :1, :], keys[..., :1, :])  # raises an informative error
-    beta, scale = choose.beta, form.scale
+    beta, scale = choice.beta, form.scale
     if isinstance(beta, Tensor):
         query = query * beta.to(query.dtype)
     else:

@@ -18,7 +18,7 @@ def refusal(inputs: AttentionInputs) -> str | None:
 
 
 def weights(inputs: AttentionInputs) -> Float[Tensor, "... query key"]:
-    """Return choose(score(query, key) + bias) over the keys that the mask allows, in the dtype of the queries."""
+    """Return choice(score(query, key) + bias) over the keys that the mask allows, in the dtype of the queries."""
     return choose_weights(inputs)[0].to(inputs.query.dtype)
 
 
@@ -29,8 +29,8 @@ def choose_weights(inputs: AttentionInputs) -> tuple[Float[Tensor, "... query ke
             for finite queries and keys, or not zero for a masked pair.
     """
     scores, allowed = masked_scores(inputs)
-    weights_ = check_result(inputs.choose, "weights", inputs.choose.weights(scores, allowed), *scores.shape)
-    if (is_own(inputs.score) or is_own(inputs.choose)) and is_inspectable(weights_):
+    weights_ = check_result(inputs.choice, "weights", inputs.choice.weights(scores, allowed), *scores.shape)
+    if is_inspectable(weights_) and (is_own(inputs.score) or is_own(inputs.choice)):
         _check_weights(inputs, scores, weights_.detach(), allowed)
     return weights_, allowed
 
@@ -39,14 +39,14 @@ def _check_weights(inputs: AttentionInputs, scores: Tensor, weights_: Tensor, al
     if not bool(weights_.isfinite().all()) and bool(inputs.query.isfinite().all() & inputs.keys.isfinite().all()):
         kept = scores.detach() if allowed is None else scores.detach().masked_fill(~allowed, 0.0)
         is_score = is_own(inputs.score) and not bool(kept.isfinite().all())
-        name, numbers = ("score", kept) if is_score else ("choose", weights_)
+        name, numbers = ("score", kept) if is_score else ("choice", weights_)
         part, method = getattr(inputs, name), "compare" if is_score else "weights"
         raise ValueError(
             f"{type(part).__name__}.{method} must be finite, {_describe_first(~numbers.isfinite(), numbers)}"
         )
-    if allowed is not None and is_own(inputs.choose) and bool((bad := (weights_ != 0) & ~allowed).any()):
+    if allowed is not None and is_own(inputs.choice) and bool((bad := (weights_ != 0) & ~allowed).any()):
         raise ValueError(
-            f"{type(inputs.choose).__name__}.weights must be zero where `allowed` is False, also in a row that is "
+            f"{type(inputs.choice).__name__}.weights must be zero where `allowed` is False, also in a row that is "
             f"masked completely, {_describe_first(bad, weights_)}"
         )
 

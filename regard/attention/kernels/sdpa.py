@@ -23,8 +23,8 @@ def refusal(inputs: AttentionInputs) -> str | None:
         return f"score {type(inputs.score).__name__} is not an inner product"
     if form.cap is not None:
         return "the score is capped"
-    if not isinstance(inputs.choose, Soft):
-        return f"choice {type(inputs.choose).__name__} is not Soft"
+    if not isinstance(inputs.choice, Soft):
+        return f"choice {type(inputs.choice).__name__} is not Soft"
     return None
 
 
@@ -33,10 +33,10 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     query, keys = inputs.query, inputs.keys
     if query.shape[-1] != keys.shape[-1]:
         inputs.score.compare(query[..., :1, :], keys[..., :1, :])  # raises an informative error
-    form, choose = inputs.form, inputs.choose
+    form, choice = inputs.form, inputs.choice
     assert isinstance(form, InnerProduct)
-    assert isinstance(choose, Soft)
-    beta, scale, dtype = choose.beta, form.scale, query.dtype
+    assert isinstance(choice, Soft)
+    beta, scale, dtype = choice.beta, form.scale, query.dtype
     half = inputs.half_dtype() if query.device.type == "cpu" else None
     if half is not None:
         # Queries times beta are not rounded; and without products of half precision, torch's are slower than float32's.

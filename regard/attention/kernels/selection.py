@@ -92,7 +92,7 @@ def kernels() -> Description:
 
 def _auto(inputs: AttentionInputs) -> str:
     """Return the name of the kernel by the table, line by line."""
-    names = [_by_form(inputs)] if isinstance(inputs.choose, Soft) else ["gather", "linear"]
+    names = [_by_form(inputs)] if isinstance(inputs.choice, Soft) else ["gather", "linear"]
     return next((name for name in names if KERNELS[name].refusal(inputs) is None), "reference")
 
 

@@ -47,6 +47,12 @@ class KeyValueCache(ABC):
         """Number of keys, including empty slots."""
         return self.keys.shape[-2]
 
+    def is_mapped_by(self, score: Score) -> bool:
+        """Return True if `map_keys` of this score was applied to the keys."""
+        mapped_by = self.mapped_by
+        # torch.export makes a new proxy of a module at each access; all of them share its attributes.
+        return mapped_by is score or (mapped_by is not None and vars(mapped_by) is vars(score))
+
     @abstractmethod
     def positions(self, num_queries: int) -> Positions:
         """Return the positions of queries that read this memory: the last query is at the last key."""

@@ -81,7 +81,7 @@ class Memory(KeyValueCache):
 
     def map_keys_with(self, score: Score) -> Self:
         """Map the keys once, for many reads with this score."""
-        if self.mapped_by is score:
+        if self.is_mapped_by(score):
             return self
         check_unmapped(self)
         return replace(self, keys=score.map_keys(self.keys), mapped_by=score)

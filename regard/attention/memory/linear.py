@@ -5,7 +5,7 @@
     out_i     = sum_j weight_ij v_j = phi(q_i)^T S / phi(q_i)^T z
     S         = sum_j phi(k_j) v_j^T        z = sum_j phi(k_j)       LinearState
 
-The read is `attend(query, memory, score=FeatureMap(), choose=Proportional())`. The sums can be computed in either
+The read is `attend(query, memory, score=FeatureMap(), choice=Proportional())`. The sums can be computed in either
 order: pair by pair (kernel "reference", O(query * key)) or via S and z (kernel "linear", O(query + key)). In step-by-
 step decoding, S and z are the only state.
 
@@ -36,7 +36,7 @@ class LinearState(KeyValueCache):
         S = sum_j phi(k_j) v_j^T        z = sum_j phi(k_j)        attend(q, state) = phi(q)^T S / phi(q)^T z
 
     `LinearState.of(memory)` creates one; `extend` adds more pairs, with keys mapped by the same score. Read it with
-    `attend(query, state, score=state.mapped_by, choose=Proportional())`: every query attends to every pair that was
+    `attend(query, state, score=state.mapped_by, choice=Proportional())`: every query attends to every pair that was
     added. One step at a time (extend, then read with one query) it equals a causal read of the whole sequence. Sums
     are at least in float32. Operations on single pairs raise ValueError: `crop`, `keys`, `values`, `size`, `length`,
     masks, weights.
@@ -90,7 +90,7 @@ class LinearState(KeyValueCache):
 
     def map_keys_with(self, score: Score) -> Self:
         """Return the state itself. Raises ValueError if its keys were mapped by another score."""
-        if score is not self.mapped_by:
+        if not self.is_mapped_by(score):
             raise ValueError(
                 f"score must be the one that mapped the keys of this state, {self.mapped_by!r} (the same object), "
                 f"got {score!r}"
@@ -122,7 +122,7 @@ class LinearState(KeyValueCache):
         query: Float[Tensor, "... query query_dim"],
         *,
         score: Score,
-        choose: Choice,
+        choice: Choice,
         mask: Mask | None = None,
         bias: Bias | Tensor | None = None,
         kernel: str = "auto",
@@ -133,8 +133,8 @@ class LinearState(KeyValueCache):
                 for a mask other than causal() with one query (which masks nothing).
         """
         self.map_keys_with(score)
-        if not isinstance(choose, Proportional):
-            raise TypeError(f"choose must be Proportional() for a LinearState, got {choose!r}")
+        if not isinstance(choice, Proportional):
+            raise TypeError(f"choice must be Proportional() for a LinearState, got {choice!r}")
         if kernel not in ("auto", "linear"):
             raise ValueError(f"kernel must be 'auto' or 'linear' for a LinearState, got {kernel!r}")
         if bias is not None:

@@ -114,7 +114,7 @@ class QuantizedMemory(KeyValueCache):
 
     def map_keys_with(self, score: Score) -> Self:
         """Map the keys, and quantize them again unless the score leaves them unchanged."""
-        if self.mapped_by is score:
+        if self.is_mapped_by(score):
             return self
         check_unmapped(self)
         if type(score).map_keys is Score.map_keys:

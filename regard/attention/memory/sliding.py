@@ -105,7 +105,7 @@ class SlidingMemory(KeyValueCache):
 
     def map_keys_with(self, score: Score) -> Self:
         """Map the keys once, for many reads with this score."""
-        return self if self.mapped_by is score else replace(self, pairs=self.pairs.map_keys_with(score))
+        return self if self.is_mapped_by(score) else replace(self, pairs=self.pairs.map_keys_with(score))
 
     def extend(self, keys: Float[Tensor, "... new key_dim"], values: Float[Tensor, "... new value_dim"]) -> Self:
         """Append new pairs. Keys must be mapped as the present ones are.

@@ -32,7 +32,7 @@ class FixedSizeCache(KeyValueCache):
 
     def map_keys_with(self, score: Score) -> Self:
         """Map the keys of all slots once, which is cheapest while the memory is empty. Values are shared."""
-        if self.mapped_by is score:
+        if self.is_mapped_by(score):
             return self
         check_unmapped(self)
         return replace(self, key_slots=score.map_keys(self.key_slots), mapped_by=score)

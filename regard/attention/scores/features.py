@@ -5,7 +5,7 @@
     FeatureMap(phi)     the same function for both: elu(x) + 1, relu, softmax, a learned module
     RandomFeatures      exp(<q, k> / sqrt(d)) in expectation: approximates softmax attention (Performer)
 
-With `choose=Proportional()` such a read needs no (query, key) matrix: see regard.attention.memory.linear.
+With `choice=Proportional()` such a read needs no (query, key) matrix: see regard.attention.memory.linear.
 
 Source: katharopoulos2020, section 3.2; RandomFeatures choromanski2021, sections 2.3 and 2.4.
 """
@@ -95,7 +95,7 @@ class RandomFeatures(Features):
 
         phi_k(k)_f = exp(<w_f, k'> - |k'|^2 / 2 + c)        phi_q(q)_f = exp(<w_f, q'> - max_g <w_g, q'>)
 
-    with x' = x / dim^(1/4), so that `choose=Proportional()` approximates Soft with ScaledDot: the error decreases as
+    with x' = x / dim^(1/4), so that `choice=Proportional()` approximates Soft with ScaledDot: the error decreases as
     1 / sqrt(num_features), and grows exponentially with the norms of queries and keys. The w_f are distributed as
     standard normal vectors, but orthogonal to each other in blocks of dim, which reduces the error.
 

@@ -2,7 +2,7 @@
 
     x_i                                  ->  add(x)_i                         absolute encodings
     score(q_i, k_j)                      ->  score(rotate(q)_i, rotate(k)_j)  rotary encodings
-    choose_j(score_ij)                   ->  choose_j(score_ij + bias_ij)     relative biases
+    choice_j(score_ij)                   ->  choice_j(score_ij + bias_ij)     relative biases
 
 An encoding has one of these effects, or several. `start` is the position of the first of the given vectors.
 

@@ -148,7 +148,8 @@ class Rotary(PositionalEncoding):
     def _angles(self, vectors: Tensor, start: int | Tensor) -> tuple[Tensor, Tensor]:
         """Return cosines and sines (time, pair) of the angles at these positions, computed in float64."""
         count, device = vectors.shape[-2], vectors.device
-        if isinstance(start, Tensor) or start < 0 or vectors.dtype == torch.float64:
+        no_table = torch.compiler.is_exporting()  # a table in the graph would limit the length
+        if no_table or isinstance(start, Tensor) or start < 0 or vectors.dtype == torch.float64:
             angles = self._products(torch.arange(count, device=device) + start)
             dtype = torch.promote_types(vectors.dtype, torch.float32)
             return angles.cos().to(dtype), angles.sin().to(dtype)

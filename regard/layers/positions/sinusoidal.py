@@ -43,10 +43,7 @@ class Sinusoidal(PositionalEncoding):
 
     def add(self, items: Float[Tensor, "batch time dim"], start: int = 0) -> Float[Tensor, "batch time dim"]:
         """Return items + P[start : start + time]."""
-        end = start + items.shape[1]
-        if end > self._table.shape[0]:
-            self._table = sinusoids(0, 2 * end, self.dim).to(self._table)
-        return items + self._table[start:end].to(items.dtype)
+        return items + self._rows(start, start + items.shape[1]).to(items.dtype)
 
     def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
         """Return P[start : start + length], in float32."""
@@ -65,3 +62,11 @@ class Sinusoidal(PositionalEncoding):
         if self._table.dtype != expected.dtype or not torch.equal(self._table, expected):
             raise NoFormError(self, "has a table that differs from its sines and cosines")
         return SinusoidsForm(self.dim)
+
+    def _rows(self, start: int, end: int) -> Tensor:
+        """Return P[start : end]."""
+        if torch.compiler.is_exporting():  # a table in the graph would limit the length
+            return sinusoids(start, end - start, self.dim).to(self._table)
+        if end > self._table.shape[0]:
+            self._table = sinusoids(0, 2 * end, self.dim).to(self._table)
+        return self._table[start:end]

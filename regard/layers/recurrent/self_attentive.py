@@ -101,7 +101,7 @@ class SelfAttentiveCell(nn.Module):
     gru, W_x (size, input_dim) of an lstm; feedback_weight W_h~ (size, hidden) of an lstm that feeds back, else None;
     read.score.v (size), if the score is additive or concat; read.bias.table b (32), if recency is learned. With score
     dot, key_weight is None, and so is query_weight of an rnn or gru.
-    choose: returns the choice of the read, given its score; softmax if not given.
+    choice: returns the choice of the read, given its score; softmax if not given.
     Raises: ValueError if cell, score or recency is unknown, a size is below 1, or size is not hidden with score dot.
     """
 
@@ -114,7 +114,7 @@ class SelfAttentiveCell(nn.Module):
         cell: str,
         context_dim: int = 0,
         score: str = "additive",
-        choose: Callable[[Score], Choice | None] | None = None,
+        choice: Callable[[Score], Choice | None] | None = None,
         feeds_back: bool = True,
         recency: str = "none",
         kernel: str = "auto",
@@ -135,8 +135,8 @@ class SelfAttentiveCell(nn.Module):
         self.hidden, self.size, self.reads_first = hidden, size, cell == "lstm"
         align = _SCORES[score](size)
         bias = _recency_bias() if recency == "learned" else None
-        choice = None if choose is None else choose(align)
-        self.read = Read(align, choose=choice, bias=bias, kernel=kernel, role=role)
+        own = None if choice is None else choice(align)
+        self.read = Read(align, choice=own, bias=bias, kernel=kernel, role=role)
         keys = [] if score == "dot" else [hidden]
         queries = [input_dim, hidden][: 1 + feeds_back] if self.reads_first else keys
         weights = _weights(size, keys + queries, as_one=score == "concat")
@@ -182,7 +182,7 @@ class SelfAttentiveCell(nn.Module):
 
     def run(self, items: Float[Tensor, "batch time input_dim"]) -> tuple[Float[Tensor, "batch time hidden"], ...]:
         """Return the states after each item of a batch of sequences, part by part (h, then c)."""
-        past = self.begin(len(items))
+        past = self.begin(items.shape[0])
         for projected in self.project(items).unbind(1):
             past = self(projected, past)
         if past.memory is None:

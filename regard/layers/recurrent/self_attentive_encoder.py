@@ -89,5 +89,5 @@ def _reverse(items: Tensor, reversal: Tensor) -> Tensor:
 def _final_states(parts: CellState, lengths: Tensor) -> CellState:
     """Return the state after each row's last item; zeros for a row without items."""
     last, empty = (lengths - 1).clamp(min=0), (lengths < 1).unsqueeze(-1)
-    rows = torch.arange(len(lengths), device=lengths.device)
+    rows = torch.arange(lengths.shape[0], device=lengths.device)
     return tuple(part[rows, last].masked_fill(empty, 0.0) for part in parts)

@@ -127,7 +127,7 @@ class RecurrentDecoderCore(Core, ABC):
             score = create_score("attention", config.attention, STATE_SCORES, sizes)
         role = Role("recurrent", queries="output" if in_order else "queries")
         settings = {"kernel": config.kernel, "role": role}
-        self.read = None if score is None else Read(score, choose=create_choice(config, score), **settings)
+        self.read = None if score is None else Read(score, choice=create_choice(config, score), **settings)
         self.value_map = None if config.value_map is None else _linear(source, config.value_map, bias=False)
         self.context_dim = 0 if score is None else source if config.value_map is None else config.value_map
         context_dim = self.context_dim
@@ -223,7 +223,7 @@ class RecurrentDecoderCore(Core, ABC):
         score, mask, weight = read.score, memory.mask, cell.context_weight
         if len(self.cells) > 1 or weight is None or type(score) is not Additive:
             return None
-        if memory.mapped_by is not score or not _is_plain_additive(read):
+        if not memory.is_mapped_by(score) or not _is_plain_additive(read):
             return None
         rows, size, _ = memory.keys.shape
         lengths = targets.new_full((rows,), size, dtype=torch.int64) if mask is None else getattr(mask, "lengths", None)
@@ -307,16 +307,17 @@ def _output(state: RecurrentDecoderState) -> Tensor:
 
 def _is_plain_additive(read: Read) -> bool:
     """Return True if the read is softmax(v . tanh(W_q s + W_k h)) without further options, with kernel auto."""
-    score, choose = read.score, read.choose
+    score, choice = read.score, read.choice
     return (
         type(read) is Read
         and type(score) is Additive
         and score.gain is None
         and score.num_heads is None
-        and type(choose) is Soft
-        and choose.log_beta is None
-        and isinstance(choose.beta, int | float)
-        and choose.beta == 1
+        and type(choice) is Soft
+        and choice.log_beta is None
+        and isinstance(choice.beta, int | float)
+        and choice.beta == 1
+        and read.mask is None
         and read.bias is None
         and read.kernel == "auto"
     )

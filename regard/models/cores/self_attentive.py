@@ -81,7 +81,7 @@ def _cell(
         cell=config.cell,
         context_dim=context_dim,
         score=config.self_attention,
-        choose=partial(create_choice, config),
+        choice=partial(create_choice, config),
         feeds_back=config.form == "paper",
         recency=config.self_attention_recency,
         kernel=config.kernel,

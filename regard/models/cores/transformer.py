@@ -300,7 +300,7 @@ class _Blocks:
             head_key_dim=config.head_key_dim,
             head_value_dim=config.head_value_dim,
             score=score,
-            choose=create_choice(config, score, config.heads) if own is None else own,
+            choice=create_choice(config, score, config.heads) if own is None else own,
             bias=bias,
             positions=positions,
             kernel=config.kernel,

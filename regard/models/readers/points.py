@@ -79,7 +79,7 @@ class PointReader(Reader):
         index = farthest_points(points[..., :3], lengths, self.groups)
         centers = points.gather(1, index[..., None].expand(-1, -1, points.shape[-1]))[..., :3]
         near, inside = nearest_points(points[..., :3], lengths, centers, self.neighbors, self.radius)
-        rows = torch.arange(len(points), device=points.device)[:, None, None]
+        rows = torch.arange(points.shape[0], device=points.device)[:, None, None]
         group = points[rows, near]  # (batch, groups, neighbors, 3 + features)
         offsets = (group[..., :3] - centers[:, :, None]) / self.radius
         local = self.local(torch.cat((offsets, group[..., 3:]), -1))
@@ -135,7 +135,7 @@ def farthest_points(
     is_padding = torch.arange(points.shape[1], device=points.device) >= lengths[:, None]
     distance = torch.full_like(axes[:, 0], torch.inf).masked_fill(is_padding, -1.0)
     offsets, new_distance = torch.empty_like(axes), torch.empty_like(distance)
-    index = torch.zeros(len(points), 1, dtype=torch.int64, device=points.device)
+    index = torch.zeros(points.shape[0], 1, dtype=torch.int64, device=points.device)
     selected = []
     for _ in range(count):
         selected.append(index)

@@ -177,13 +177,13 @@ class SetWriter(Writer):
         if mask is not None:
             padding = ~mask.tensor(1, items.shape[1]).squeeze(1)
             logits = logits.masked_fill(padding[..., None], -100.0)
-        regions = refine_regions(references.expand(len(items), -1, -1), widen(self.proposal_region_head(normed)))
+        regions = refine_regions(references.expand(items.shape[0], -1, -1), widen(self.proposal_region_head(normed)))
         return SetPredictions(logits, regions)
 
     def select_queries(self, items: Tensor, proposed: SetPredictions | None) -> tuple[Tensor, SetPredictions]:
         """Return the initial queries (rows, queries, dim) and predictions: learned, or from the best proposals."""
         if proposed is None:
-            references = torch.sigmoid(self.references).expand(len(items), -1, -1)
+            references = torch.sigmoid(self.references).expand(items.shape[0], -1, -1)
             logits = references.new_zeros(*references.shape[:2], self.num_classes)
             return self.queries + self.region_embedding(references), SetPredictions(logits, references)
         logits, regions = self._detach(proposed)  # the proposals have a loss of their own

@@ -7,10 +7,11 @@ from typing import Annotated, Any, Self, TypeVar
 
 from regard.data.config import Header, OnBad, PairFormat, TextsFormat
 from regard.decode.config import DecodeConfig
+from regard.errors import UserError
 from regard.models.config import ModelConfig
 from regard.models.cores.config import max_length_of
 from regard.settings.declare import settings
-from regard.settings.ranges import Count, Fraction, Range
+from regard.settings.ranges import Count, Fraction, Range, short_repr
 from regard.settings.tree import apply_changes
 
 Options = TypeVar("Options")
@@ -57,7 +58,7 @@ def set_options(options: Options, values: dict[str, Any]) -> Options:
 
     The value of a dataclass may be a dictionary of those of its fields that change.
 
-    Raises: TypeError for a name that is no option; UserError for a dictionary with an unknown name or a wrong value.
+    Raises: TypeError for a name that is no option; UserError for a wrong value, and an unknown name in a dictionary.
     """
     given: Any = options
     inner = {
@@ -83,8 +84,10 @@ def set_options(options: Options, values: dict[str, Any]) -> Options:
 
 def _apply_change(name: str, before: Any, value: Any) -> Any:
     """Return the value of an option; a dictionary changes fields of the dataclass that it had before."""
-    if not dataclasses.is_dataclass(before) or not isinstance(value, Mapping):
+    if not dataclasses.is_dataclass(before) or type(value) is type(before):
         return value
+    if not isinstance(value, Mapping):
+        raise UserError(f"{name} must hold settings by name, got {short_repr(value)}")
     return apply_changes(before, value, called=lambda path: f"{name}.{path}")
 
 

@@ -2,7 +2,7 @@
 
 import importlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
@@ -112,10 +112,12 @@ class TrainedRun:
                  place, and `notify` of `load` says why.
         options: those of `regard predict`, by name; by default the run's own. With n_best, the best answers to each
                  input with their scores.
-        Raises:  UserError naming an input that cannot be read, before anything is computed.
+        Raises:  UserError naming an input that cannot be read, before anything is computed, or an option that is out
+                 of range; TypeError for an option that does not exist, and for inputs that are no list.
         """
         if on_bad not in ("error", "skip"):
-            raise ValueError(f"on_bad must be error or skip, got {on_bad!r}")
+            raise UserError(f"on_bad must be error or skip, got {on_bad!r}")
+        _check_list(inputs)
         given, stretches = set_options(self.options, options), [range(len(inputs))]
         try:
             answers = self.answer(inputs, given)
@@ -225,31 +227,31 @@ class TrainedRun:
             self._differentiate(capture, prepared, answers)
         return capture
 
-    def plot_answer(self, given: Any, out: Path, *, overwrite: bool = False) -> None:
+    def plot_answer(self, given: Any, out: str | Path, *, overwrite: bool = False) -> None:
         """Plot an input and its answer to an image file, if `recipe.plots_answers`."""
-        self.recipe.plot_answer(self._active, self._prepare([given], 1).rows[0], out, overwrite=overwrite)
+        self.recipe.plot_answer(self._active, self._prepare([given], 1).rows[0], Path(out), overwrite=overwrite)
 
-    def plot_manifold(self, out: Path, *, overwrite: bool = False) -> None:
+    def plot_manifold(self, out: str | Path, *, overwrite: bool = False) -> None:
         """Plot the manifold of an autoencoder of two numbers, its data and its energy to an image file.
 
         Raises: UserError if the run is another one.
         """
-        self.recipe.plot_manifold(self._active, out, overwrite=overwrite)
+        self.recipe.plot_manifold(self._active, Path(out), overwrite=overwrite)
 
     def outline(self) -> Outline:
         """Return the stages of the model with their shapes (regard.models.outline)."""
         return outline(self._model)
 
-    def plot_model(self, out: Path, *, overwrite: bool = False) -> None:
+    def plot_model(self, out: str | Path, *, overwrite: bool = False) -> None:
         """Plot the model as encoder, predictor and decoder to an image file (regard.look.figures.model)."""
         plot = importlib.import_module("regard.look.figures.model").plot_outline  # imports matplotlib
         title = "; ".join(filter(None, (f"{self.run.recipe}: {self.folder}", self.recipe.describe())))
-        plot(self.outline(), out, title=title, overwrite=overwrite)
+        plot(self.outline(), Path(out), title=title, overwrite=overwrite)
 
-    def plot_positions(self, out: Path, *, overwrite: bool = False) -> None:
+    def plot_positions(self, out: str | Path, *, overwrite: bool = False) -> None:
         """Plot the positional encodings of the model to an image file (regard.look.figures.positions)."""
         plot = importlib.import_module("regard.look.figures.positions").plot_positions  # imports matplotlib
-        plot(self._model, out, overwrite=overwrite)
+        plot(self._model, Path(out), overwrite=overwrite)
 
     def _test_examples(self, other: Any = None, notify: Callable[[str], None] | None = None) -> Examples[Any]:
         """Return the usable test examples of the run, or of other data. Raises UserError if there are none."""
@@ -285,8 +287,7 @@ class TrainedRun:
 
     def _prepare(self, inputs: Sequence[Any], first: int, names: Sequence[str] = ()) -> Prepared:
         """Read the inputs, and report what is unusual about them."""
-        if isinstance(inputs, str | Path):
-            raise TypeError(f"inputs must be a list, got one text: {str(inputs)[:40]!r}")
+        _check_list(inputs)
         kind = self.input
         given = [self._read_input(value, number) for number, value in enumerate(inputs, start=first)]
         prepared = self.recipe.prepare(given, first)
@@ -404,14 +405,21 @@ def _to_text(value: Any, number: int) -> Any:
         except UnicodeDecodeError as error:
             raise UserError(f"input {number} is not UTF-8: {error}") from error
     if not isinstance(value, str | list | tuple):
-        raise TypeError(f"input {number} must be a text, got {type(value).__name__}")
+        raise UserError(f"input {number} must be a text, got {type(value).__name__}")
     return value
 
 
-def _check_inputs(inputs: Sequence[Any]) -> None:
-    """Raise TypeError for a single text instead of a list, UserError if there is no input or one is empty."""
-    if isinstance(inputs, str | Path):
+def _check_list(inputs: Sequence[Any]) -> None:
+    """Raise TypeError for a single text instead of a list, and for what has no length and order."""
+    if isinstance(inputs, str | Path | bytes):
         raise TypeError(f"inputs must be a list, got one text: {str(inputs)[:40]!r}")
+    if isinstance(inputs, Mapping) or not hasattr(inputs, "__len__") or not hasattr(inputs, "__getitem__"):
+        raise TypeError(f"inputs must be a list, got {type(inputs).__name__}")
+
+
+def _check_inputs(inputs: Sequence[Any]) -> None:
+    """Raise TypeError if the inputs are no list, UserError if there is no input or one is empty."""
+    _check_list(inputs)
     if not len(inputs):
         raise UserError("there is nothing to look at: no input is given")
     for number, value in enumerate(inputs, start=1):

@@ -186,7 +186,11 @@ def _places_near(home: Path) -> Iterator[Path]:
     """Yield the folders and tars in the folder of a list and in the one above, nearest first."""
     roots = (home, Path(os.path.normpath(home / "..")))
     found = (islice(root.glob(pattern), _MOST_PLACES) for pattern in ("*/", "*.tar", "*/*/") for root in roots)
-    return chain((home,), chain.from_iterable(map(sorted, found)))
+    yielded = set()
+    for place in chain((home,), chain.from_iterable(map(sorted, found))):
+        if (real := os.path.realpath(place)) not in yielded:
+            yielded.add(real)
+            yield place
 
 
 def _has_end(place: Path, name: str) -> bool:

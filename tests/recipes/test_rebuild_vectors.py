@@ -12,6 +12,7 @@ from regard.errors import UserError
 from regard.look.figures.manifold import CELLS, FINE, STEPS, plane
 from regard.recipes.load import load
 from regard.recipes.rebuild.recipe import map_energy, trace_codes
+from tests.recipes.capture_checks import predict_each
 
 LIMITS = "--train.warmup 10 --train.validate-every 200 --train.tensorboard false --batch 64"
 
@@ -51,8 +52,9 @@ def test_the_manifold_follows_the_data_and_has_low_energy(run):
 
 def test_inputs_are_texts_lines_of_files_and_sequences(run, tmp_path, capsys):
     trained = load(run)
-    codes = trained.predict([[1.0, 0.5], "1, 0.5", np.array([1.0, 0.5])])
-    assert codes.shape == (3, 1)
+    inputs = [[1.0, 0.5], "1, 0.5", np.array([1.0, 0.5])]
+    assert trained.predict(inputs).shape == (3, 1)
+    codes = predict_each(trained, inputs)
     assert torch.equal(codes[0], codes[1])
     assert torch.equal(codes[0], codes[2])
     (tmp_path / "points.csv").write_text("1,0.5\n2,0\n")

@@ -52,6 +52,13 @@ def test_select_selects_rows_of_biases_with_rows():
     assert (table + alibi).select(index).materialize(QUERY, Positions(3, 5, CPU)).shape == (4, 2, 3, 5)
 
 
+def test_tensors_are_added_on_either_side():
+    positions, tensor, alibi = Positions(3, 5, CPU), torch.randn(3, 5), Alibi(2)
+    expected = alibi.materialize(QUERY, positions) + tensor
+    close((alibi + tensor).materialize(QUERY, positions), expected)
+    close((tensor + alibi).materialize(QUERY, positions), expected)
+
+
 def test_parameters_of_a_sum_are_those_of_both():
     assert [name for name, _ in (RelativeBias(2) + Alibi(2)).named_parameters()] == ["left.table"]
 
@@ -64,8 +71,8 @@ def test_wrong_biases_are_refused():
         TensorBias(torch.ones(2, 2, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"bias must be \(\.\.\., query, key\), got shape \(2,\)"):
         TensorBias(torch.zeros(2))
-    with pytest.raises(TypeError, match="a bias can only be added to a Bias, got Tensor"):
-        Alibi(2) + torch.zeros(2, 2)
+    with pytest.raises(TypeError, match="a bias can only be added to a Bias or a tensor, got list"):
+        Alibi(2) + [0.0]  # pyrefly: ignore
 
 
 def test_tensor_bias_refuses_another_size_or_device():

@@ -21,7 +21,7 @@ from regard.attention.positions import Positions
 
 
 class Bias(nn.Module, ABC):
-    """Base class of attention biases, which are added to the scores; `+` adds biases."""
+    """Base class of attention biases, which are added to the scores; `+` adds biases and tensors."""
 
     @abstractmethod
     def materialize(self, query: Float[Tensor, "... query query_dim"], positions: Positions) -> Float[Tensor, "..."]:
@@ -79,8 +79,11 @@ class Bias(nn.Module, ABC):
         """Return the number of queries and keys that a notebook shows."""
         return SHOWN, SHOWN
 
-    def __add__(self, other: "Bias") -> "Bias":
-        return SumOfBiases(self, other)
+    def __add__(self, other: "Bias | Tensor") -> "Bias":
+        return SumOfBiases(self, TensorBias(other) if isinstance(other, Tensor) else other)
+
+    def __radd__(self, other: Tensor) -> "Bias":
+        return SumOfBiases(TensorBias(other), self)
 
 
 class DistanceBias(Bias):
@@ -166,7 +169,7 @@ class SumOfBiases(Bias):
         super().__init__()
         for side in (left, right):
             if not isinstance(side, Bias):
-                raise TypeError(f"a bias can only be added to a Bias, got {type(side).__name__}")
+                raise TypeError(f"a bias can only be added to a Bias or a tensor, got {type(side).__name__}")
         self.left, self.right = left, right
 
     def materialize(self, query: Float[Tensor, "... query query_dim"], positions: Positions) -> Float[Tensor, "..."]:

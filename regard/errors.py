@@ -9,7 +9,7 @@ UNUSABLE = 2
 DEFECT = 70
 """Unexpected error, a defect of regard: REGARD_TRACEBACK=1 shows the traceback. EX_SOFTWARE of sysexits."""
 INTERRUPTED = 130
-"""Stopped by Ctrl-C or SIGTERM."""
+"""Stopped by Ctrl-C, SIGTERM or SIGHUP."""
 BROKEN_PIPE = 141
 """The reader of the output has closed it."""
 

@@ -26,7 +26,7 @@ from regard.data.text.lines import describe_decode_error
 from regard.errors import UserError
 from regard.recipes.base.inputs import Input, list_files
 from regard.system.compression import is_packed, plain_name
-from regard.system.files import check_readable, read_unpacked
+from regard.system.files import check_file, check_readable, read_unpacked
 from regard.system.pipes import open_pipe
 
 MOST_BYTES = 1_000_000
@@ -80,6 +80,8 @@ def expand_words(words: Sequence[str], kind: str, *, may_mix: bool = False) -> l
                 f"{word}: no such file; several inputs must be files, folders, or texts of several words in quotes"
             )
         if kind not in ("text", "vector") or _looks_like_file(word):
+            if os.path.islink(word):
+                check_file(Path(word))  # names where the link leads
             raise UserError(f"{word}: no such file.{_suggest_file(word)}{_as_text(word, kind)}")
         if "." in word and " " not in word and (near := _suggest_file(word)):
             print_notice(f"{word}: no such file, so that it is read as a text.{near}")

@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from regard import __version__
 from regard.errors import BROKEN_PIPE, DEFECT, DONE, INTERRUPTED, UNUSABLE, UserError, is_out_of_memory
 from regard.settings.help import two_columns
 from regard.settings.values import suggest
+from regard.system.interrupt import interrupted_by_signals
 from regard.system.terminal import one_line, usable_streams
 from regard.system.verbosity import set_verbosity, take_verbosity
 
@@ -39,7 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["--"]:  # torchrun may pass it on
         words = words[1:]
     words, level = take_verbosity(words)
-    with usable_streams():
+    # numba's colors, which nothing here shows, would write a control sequence to standard output at exit.
+    os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
+    with usable_streams(), interrupted_by_signals():
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = partial(_show_warning, set())
@@ -51,12 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _handle_stop(error)
         except SystemExit:
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001
             # Not only Exception: panics of libraries in Rust derive from BaseException.
-            if level == "verbose" or os.environ.get("REGARD_TRACEBACK"):
-                raise
             message, code = _describe(error)
-            print(f"regard: {one_line(message)}", file=sys.stderr)
+            if level == "verbose" or os.environ.get("REGARD_TRACEBACK"):
+                traceback.print_exc()
+            else:
+                print(f"regard: {one_line(message)}", file=sys.stderr)
             return code
 
 

@@ -66,7 +66,7 @@ class PredictToFileOptions(PredictOptions):
     """Options of the command."""
 
     out: Path | None = None
-    """File to write in place of standard output; it appears when it is complete."""
+    """File to write in place of standard output; it appears when it is complete. -: standard output."""
     force: bool = False
     """Replace the file of --out if it exists."""
 
@@ -94,6 +94,8 @@ def run(argv: list[str]) -> int:
     if record is not None:
         words = expand_words(typed, get_entry(record.recipe).input_of(record.config))
     out = parsed.own.out if isinstance(parsed.own, PredictToFileOptions) else None
+    if out == Path("-"):
+        out = None
     if out is not None:
         check_output(out)
         if out.exists() and not cast("PredictToFileOptions", parsed.own).force:
@@ -207,14 +209,14 @@ class _Printer:
             if problem := next((given.problem for given in inputs if given.problem), ""):
                 raise UserError(problem)
             answers = self.trained.answer(values, self.options, first=first)
-        except UserError:
+        except UserError as error:
             if self.on_bad == "error":
                 if len(inputs) > 1:  # the outputs of the inputs before the bad one
                     self.count -= len(inputs)
                     self.answer(inputs[: len(inputs) // 2])
                     self.answer(inputs[len(inputs) // 2 :])
                     return
-                raise
+                raise UserError(self._located(error, inputs[0])) from error
             answers = [self._answer_one(given, number) for number, given in enumerate(inputs, start=first)]
         for index, (given, answer) in enumerate(zip(inputs, answers, strict=True)):
             found = recipe.save(answer, files[index]) if files and not isinstance(answer, UserError) else answer
@@ -228,8 +230,14 @@ class _Printer:
             return self.trained.answer([given.value], self.options, first=number)[0]
         except UserError as error:
             self.skipped += 1
+            error = UserError(self._located(error, given))
             print_notice(f"skipped: {error}")
             return error
+
+    def _located(self, error: UserError, given: Input) -> str:
+        """Return the message of an error, with the file and line of its input."""
+        is_located = not given.file or not given.line or given.file in str(error)
+        return str(error) if is_located else f"{given.file}, line {given.line}: {error}"
 
     def _shorten(self, given: Input, number: int) -> Input:
         value = self.trained.recipe.shorten(given.value)

@@ -1,11 +1,23 @@
-"""Handling of Ctrl-C and SIGTERM: the run stops after a step and saves, so that it can be resumed."""
+"""Handling of Ctrl-C, SIGTERM and SIGHUP (the terminal was closed). (no torch)
+
+a command        KeyboardInterrupt; within an import, which would leave modules half loaded, the process ends
+a training run   stops after a step and saves, so that it can be resumed
+
+A signal that is ignored, as by nohup, stays ignored.
+"""
 
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
+
+from regard.errors import INTERRUPTED
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+_IMPORTS = "<frozen importlib"
+"""File name of the code of `import` begins with this."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -35,8 +47,7 @@ class Interruption:
         if self.is_requested and number == signal.SIGINT:
             raise KeyboardInterrupt
         if not self.is_requested:
-            # Not print, which is not reentrant: the signal may arrive during another print.
-            os.write(2, b"\nStopping after this step, then saving. Press Ctrl-C again to stop at once.\n")
+            _write(b"\nStopping after this step, then saving. Press Ctrl-C again to stop at once.\n")
         self.is_requested = True
         if self._is_interruptible:
             self._is_interruptible = False
@@ -45,15 +56,43 @@ class Interruption:
 
 @contextmanager
 def handle_signals() -> Iterator[Interruption]:
-    """Turn SIGINT and SIGTERM within this context into a request to stop; no effect outside the main thread."""
+    """Turn the signals within this context into a request to stop; no effect outside the main thread."""
     interruption = Interruption()
-    if threading.current_thread() is not threading.main_thread():
+    with _handler(interruption._receive):
         yield interruption
-        return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    previous = {number: signal.signal(number, interruption._receive) for number in numbers}
+
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt on a signal within this context, or end the process within an import; no effect outside
+    the main thread.
+    """
+    with _handler(_raise_or_exit):
+        yield
+
+
+@contextmanager
+def _handler(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = [number for number in _NUMBERS if is_main and signal.getsignal(number) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, handler) for number in numbers}
     try:
-        yield interruption
+        yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for number, old in previous.items():
+            signal.signal(number, old)
+
+
+def _raise_or_exit(_number: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_IMPORTS):
+            _write(b"\nregard: interrupted\n")
+            os._exit(INTERRUPTED)
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def _write(message: bytes) -> None:
+    """Write to standard error, without print, which is not reentrant: the signal may arrive during another print."""
+    with suppress(OSError):  # the terminal may be closed
+        os.write(2, message)

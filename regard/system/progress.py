@@ -20,6 +20,9 @@ _LOG = logging.getLogger(__name__)
 _EVERY = 10.0
 """Seconds between lines of progress where there is no terminal."""
 
+_SHORTEST = 1.0
+"""Seconds after which a line has the rate and the remaining time."""
+
 _bar: ContextVar[Any] = ContextVar("bar", default=None)
 
 
@@ -67,17 +70,23 @@ class _Lines:
     def add_task(self, noun: str, *, total: int | None, rate: str) -> int:
         number = max(self._tasks, default=0) + 1
         self._tasks[number] = noun, total, time.monotonic()
+        self._texts[number] = self._format(number, 0, rate)
         return number
 
     def update(self, task: int, *, completed: int, rate: str) -> None:
-        now, (noun, total, start) = time.monotonic(), self._tasks[task]
-        of = "" if total is None else f" of {total:,}"
-        left = (now - start) * max(0, total - completed) / completed if total and completed else None
-        remaining = "" if left is None else f"  {format_time(left)} left"
-        self._texts[task] = f"{completed:,}{of} {noun}  {rate}{remaining}"
-        if now - self._last >= _EVERY:
+        self._texts[task] = self._format(task, completed, rate)
+        if (now := time.monotonic()) - self._last >= _EVERY:
             self._last = now
             print("; ".join(self._texts[number] for number in sorted(self._texts)), file=sys.stderr, flush=True)
+
+    def _format(self, task: int, completed: int, rate: str) -> str:
+        noun, total, start = self._tasks[task]
+        seconds = time.monotonic() - start
+        text = f"{completed:,}{'' if total is None else f' of {total:,}'} {noun}"
+        if not completed or seconds < _SHORTEST:
+            return text
+        left = None if total is None else seconds * max(0, total - completed) / completed
+        return f"{text}  {rate}" + ("" if left is None else f"  {format_time(left)} left")
 
     def remove_task(self, task: int) -> None:
         del self._tasks[task]

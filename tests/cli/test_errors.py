@@ -2,6 +2,8 @@
 
 import lzma
 import os
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -77,14 +79,24 @@ def test_any_error_ends_in_one_line(
     assert err.startswith(f"regard: {message}")
     assert err.count("\n") == 1
     monkeypatch.setenv("REGARD_TRACEBACK", "1")
-    with pytest.raises(type(error)):
-        main(["train"])
+    assert main(["train"]) == code
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
 def test_long_message_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["x" * 5000], ["train", "y" * 5000], ["train", "dates", "--" + "z" * 5000]):
         assert main(words) == 2
         assert len(capsys.readouterr().err) < 1200
+
+
+def test_compiled_code_writes_no_control_sequence_at_exit() -> None:
+    code = (
+        "from regard.cli.main import main\nmain(['--version'])\n"
+        "import colorama.initialise\nfrom numba.core.errors import termcolor\n"
+        "termcolor().errmsg('')\nprint(colorama.initialise.atexit_done)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "False"
 
 
 def test_outputs_are_escaped_on_a_terminal_only(

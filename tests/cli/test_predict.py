@@ -277,8 +277,10 @@ def test_bad_rows_of_a_table_are_skipped_in_their_place(run: Path, files: Path, 
 def test_bad_inputs_are_skipped_in_their_place_or_truncated(run: Path, files: Path, capsys) -> None:
     long = "stop" * 10
     (files / "bad.txt").write_bytes(f"stop\n{long}\n".encode() + b"l\xefve\npots\n")
-    assert main(["predict", str(run), "bad.txt"]) == 2
-    assert capsys.readouterr().out.splitlines() == load(run).predict(["stop"])
+    assert main(["predict", str(run), "bad.txt", "--out", "-"]) == 2
+    out, err = capsys.readouterr()
+    assert out.splitlines() == load(run).predict(["stop"])
+    assert "regard: bad.txt, line 2: input 2 is too long" in err
     (files / "bad.tsv").write_bytes(b"stop\tpots\nl\xefve\tevil\n")
     assert main(["predict", str(run), "bad.tsv"]) == 2
     assert capsys.readouterr().out.splitlines() == load(run).predict(["stop"])
@@ -286,7 +288,7 @@ def test_bad_inputs_are_skipped_in_their_place_or_truncated(run: Path, files: Pa
     out, err = capsys.readouterr()
     first, last = load(run).predict(["stop", "pots"])
     assert out.splitlines() == [first, "", "", last]
-    assert "input 2 is too long" in err
+    assert "bad.txt, line 2: input 2 is too long" in err
     assert "bad.txt, line 3: not UTF-8" in err
     assert "skipped 2 of 4 inputs" in err
     ranked = ["--decode.n-best", "2", "--decode.beam", "2", "--on-bad", "skip"]

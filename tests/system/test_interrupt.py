@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from regard.system.interrupt import Interrupted, handle_signals
+from regard.system.interrupt import Interrupted, handle_signals, interrupted_by_signals
 from regard.training.tensors import load_weights
 from tests.training.toy import ToyBatches, ToyModel, settings, train, validate
 
@@ -17,7 +19,7 @@ def send(number: signal.Signals) -> None:
     os.kill(os.getpid(), number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_requests_a_stop(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with handle_signals() as interruption:
@@ -25,6 +27,37 @@ def test_signal_requests_a_stop(number: signal.Signals) -> None:
         send(number)
         assert interruption.is_requested
     assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_interrupts_a_command(number: signal.Signals) -> None:
+    with interrupted_by_signals(), pytest.raises(KeyboardInterrupt):
+        send(number)
+
+
+def test_signal_within_an_import_ends_the_process_even_if_the_import_catches_errors(tmp_path: Path) -> None:
+    kill = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    (tmp_path / "inner.py").write_text(kill)
+    (tmp_path / "outer.py").write_text("try:\n    import inner\nexcept BaseException:\n    pass\n")
+    code = "from regard.system.interrupt import interrupted_by_signals\nwith interrupted_by_signals(): import outer"
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (130, "\nregard: interrupted\n")
+
+
+def test_ignored_signals_stay_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interrupted_by_signals(), handle_signals() as interruption:
+            send(signal.SIGHUP)
+            assert not interruption.is_requested
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_second_ctrl_c_stops_at_once_but_a_termination_after_it_does_not() -> None:

@@ -50,6 +50,7 @@ def test_progress_is_printed_as_lines_without_a_terminal(monkeypatch: pytest.Mon
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr("regard.system.progress._EVERY", 0.0)
+    monkeypatch.setattr("regard.system.progress._SHORTEST", 0.0)
     with show_progress():
         assert list(track(PARTS, "images", 5)) == PARTS
         assert list(track(PARTS, "texts")) == PARTS
@@ -63,7 +64,12 @@ def test_progress_is_printed_as_lines_without_a_terminal(monkeypatch: pytest.Mon
         for _ in track(PARTS, "inputs", 5):
             list(track([range(2)], "outputs", 2))
     rows = [[part.split("  ")[0] for part in line.split("; ")] for line in stream.getvalue().splitlines()]
-    assert rows == [["2 of 2 outputs"], ["3 of 5 inputs"], ["3 of 5 inputs", "2 of 2 outputs"], ["5 of 5 inputs"]]
+    assert rows == [
+        ["0 of 5 inputs", "2 of 2 outputs"],
+        ["3 of 5 inputs"],
+        ["3 of 5 inputs", "2 of 2 outputs"],
+        ["5 of 5 inputs"],
+    ]
 
 
 @pytest.mark.parametrize("case", ["outside", "disabled", "quiet", "file"])

@@ -68,7 +68,7 @@ class TagsAnswer(TypedDict):
     tokens: list[str]
     tags: list[str]
     entities: list[Entity]
-    """Spans of tags that begin with B- and I-; empty for other tags."""
+    """Spans of tags such as B-DAY (regard.recipes.metrics.tags: schemes); empty for other tags."""
 
 
 class BoxesAnswer(TypedDict):

@@ -2,7 +2,7 @@
 
     words -> subwords -> embeddings -> core (encoder) -> a tag at the first subword of each word
 
-Scored by entity F1 if there are tags with B-, else by token accuracy.
+Scored by entity F1 if the training tags are those of entities (regard.recipes.metrics.tags), else by token accuracy.
 
 Source: lectures, E.1 (sequence to sequence of the same length).
 """
@@ -33,7 +33,7 @@ from regard.recipes.base.config import replace_shared
 from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.recipe import Examples, Prepared, Recipe, describe_empty, describe_skipped, plan_by_length
 from regard.recipes.base.scoring import device_of
-from regard.recipes.metrics.tags import get_entities, has_entities, tag_scores
+from regard.recipes.metrics.tags import find_scheme, get_entities, tag_scores
 from regard.recipes.tags.config import TagsRunConfig
 from regard.system.progress import track
 from regard.trace import Trace
@@ -114,9 +114,14 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         return self._to_examples(sentences.take(keep, skipped), examples.on_bad, notes)
 
     def check_examples(self, split: str, examples: Examples[TaggedSentences]) -> None:
-        """Check that there are tags to learn."""
+        """Check that there are tags to learn, and notify if validation cannot measure the metric."""
         if split == "train":
             _ = self._training_labels
+        elif split == "val" and find_scheme(self._training_labels.names) and not self._has_entity(examples):
+            self.notify(
+                f"{examples.origin}: no validation sentence has an entity, so that entity F1 is 0 and cannot select "
+                "the best checkpoint; --data.val names other sentences"
+            )
 
     def learn(self, folder: Path) -> None:
         """Save the vocabulary and the tags of the training sentences."""
@@ -132,7 +137,8 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     def open(self, folder: Path) -> None:
         """Load what `learn` wrote."""
         self.tokenizer, self.labels = Tokenizer.load(folder / _TOKENIZER), Labels.load(folder / _LABELS)
-        self.metric = "entity_f1" if has_entities(self.labels.names) else "accuracy"
+        self.scheme = find_scheme(self.labels.names)
+        self.metric = "entity_f1" if self.scheme else "accuracy"
 
     def batches(self) -> TaggedBatches:
         """Return batches of sentences of similar length, with word dropout."""
@@ -153,12 +159,20 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     def score(self, inference: ActiveModel, examples: Examples[TaggedSentences], options: Any) -> dict[str, Any]:
         """Return token accuracy, entity F1 and nll."""
         predicted, log_probs = self.predict_tags(inference.model, examples.data)
-        return tag_scores(predicted, examples.data.tags) | {"nll": -float(np.mean(log_probs))}
+        scores = tag_scores(predicted, examples.data.tags, has_entities=bool(self.scheme))
+        return scores | {"nll": -float(np.mean(log_probs))}
 
     def report(self, inference: ActiveModel, examples: Examples[TaggedSentences]) -> dict[str, Any]:
-        """Return the description of the tags."""
+        """Return the description of the tags, and of what is scored."""
         names = self.labels.names
-        return {"signature": f"{len(names)} tags: {', '.join(names[:10])}; entities are exact spans"}
+        scored = f"entities are exact spans of {self.scheme} tags" if self.scheme else "each token is scored by itself"
+        if self.scheme and not self._has_entity(examples):
+            scored += ", of which the data have none"
+        return {"signature": f"{len(names)} tags: {', '.join(names[:10])}; {scored}"}
+
+    @staticmethod
+    def _has_entity(examples: Examples[TaggedSentences]) -> bool:
+        return any(map(get_entities, examples.data.tags))
 
     @torch.no_grad()
     def predict_tags(self, model: nn.Module, sentences: TaggedSentences) -> tuple[list[list[str]], list[float]]:
@@ -245,7 +259,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     def json(self, answer: Tagged) -> TagsAnswer:
         """Return the tokens, their tags, and the entities."""
         tokens = list(answer.tokens)
-        spans = sorted(get_entities(answer.tags)) if has_entities(self.labels.names) else []
+        spans = sorted(get_entities(answer.tags)) if self.scheme else []
         entities: list[Entity] = [
             {"label": label, "start": start, "end": end, "text": " ".join(tokens[start:end])}
             for start, end, label in spans

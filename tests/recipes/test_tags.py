@@ -240,6 +240,38 @@ def test_tags_are_scored_and_refused(run, capsys, tmp_path):
         load(run / "run").predict(["lake " * 300])
 
 
+def test_entities_of_a_text_have_the_offsets_of_their_characters(run, capsys):
+    text = "  mister \tvan  lake"
+    assert main(["predict", str(run / "run"), text, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    (entity,) = answer["entities"]
+    assert answer["source"][entity["start_char"] : entity["end_char"]] == "van  lake"
+    (by_tokens,) = load(run / "run").answer([["mister", "van", "lake"]])
+    kept = {name: entity[name] for name in ("label", "start", "end", "text")}
+    assert load(run / "run").recipe.json(by_tokens)["entities"] == [kept]
+
+
+def test_texts_are_cut_after_a_whole_word(run, capsys):
+    recipe, text = load(run / "run").recipe, " mister  van " + "lake " * 300
+    short = recipe.shorten(text)
+    assert text.startswith(short)
+    assert short.split() == recipe.shorten(text.split())
+    assert recipe.shorten("mister van ") == "mister van "
+    assert main(["predict", str(run / "run"), "mister van", "--on-bad", "truncate"]) == 0
+    assert "truncated" not in capsys.readouterr().err
+
+
+def test_punctuation_that_training_had_as_a_token_is_reported_once(run):
+    recipe = load(run / "run").recipe
+    recipe.prepare(["mister hill."], 1)
+    recipe.tokenizer = Tokenizer.train(["mister hill , saw ."] * 3, TokenizerConfig(kind="bpe", joint=False))
+    recipe.prepare(["mister hill saw .", ["hill."], "hill; U.S."], 1)
+    with pytest.warns(UserWarning, match=r"input 8: 'hill,' is one token.* write 'hill ,'") as found:
+        recipe.prepare(["mister hill", "mister hill, saw", "the hill."], 7)
+    assert len(found) == 1
+    recipe.prepare(["the hill."], 1)
+
+
 def test_training_tags_decide_what_is_scored(run, capsys, tmp_path):
     (tmp_path / "none.txt").write_text("the O\nlake O\nsaw O\n", encoding="utf-8")
     assert main(["evaluate", str(run / "run"), "--data.test", str(tmp_path / "none.txt"), "--json"]) == 0

@@ -105,9 +105,9 @@ class TaggedSentences:
         )
 
 
-def split_words(text: str) -> tuple[str, ...]:
-    """Split a line to be tagged into words at white space."""
-    return tuple(text.split())
+def locate_words(text: str) -> list[tuple[int, int]]:
+    """Split a text to be tagged at white space. Returns the offsets of the start and end of each word."""
+    return [found.span() for found in re.finditer(r"\S+", text)]
 
 
 def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:

@@ -60,6 +60,10 @@ class Entity(TypedDict):
     end: int
     """Index after the last token."""
     text: str
+    start_char: NotRequired[int]
+    """Offset of its first character in a text; not if the input has tokens."""
+    end_char: NotRequired[int]
+    """Offset after its last character."""
 
 
 class TagsAnswer(TypedDict):

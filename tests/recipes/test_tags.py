@@ -115,7 +115,17 @@ def test_columns_and_json_lists_are_equivalent(tmp_path):
         (
             "a.jsonl",
             b'{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"]}\n',
-            r"line 2: no field 'tags'.* --data.tag-column",
+            r"line 2: no field 'tags'; expected tokens, a list of strings, and tags, .*; the fields are 'tokens'\.",
+        ),
+        (
+            "a.jsonl",
+            b'{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"], "id": ["1"], "ner": ["O"]}\n',
+            r"line 2: no field 'tags'.* --data.tag-column ner selects another",
+        ),
+        (
+            "a.jsonl",
+            b'{"tokens": ["a"], "tags": ["O"]}\n{"text": "a", "spans": [{"start": 0, "end": 1}]}\n',
+            r"line 2: no field 'tokens'; expected tokens, a list .*; the fields are 'text', 'spans'\.",
         ),
         (
             "a.jsonl",
@@ -270,6 +280,15 @@ def test_punctuation_that_training_had_as_a_token_is_reported_once(run):
         recipe.prepare(["mister hill", "mister hill, saw", "the hill."], 7)
     assert len(found) == 1
     recipe.prepare(["the hill."], 1)
+
+
+def test_references_have_the_form_of_predictions(run, tmp_path):
+    out = tmp_path / "answers.jsonl"
+    assert main(["evaluate", str(run / "run"), "--predictions", str(out)]) == 0
+    answers = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    tags = read_tagged(run / "test.txt", TaggedConfig()).tags
+    assert [answer["reference"] for answer in answers] == [list(row) for row in tags]
+    assert all(len(answer["tags"]) == len(answer["reference"]) for answer in answers)
 
 
 def test_training_tags_decide_what_is_scored(run, capsys, tmp_path):

@@ -330,6 +330,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
             input=lambda i: list(sentences.tokens[i]),
             name=lambda i: " ".join(sentences.tokens[i]),
             reference=lambda i: " ".join(sentences.tags[i]),
+            reference_json=lambda i: list(sentences.tags[i]),
             on_bad=on_bad,
             skipped=notes,
         )

@@ -286,7 +286,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         for start, end, label in sorted(get_entities(answer.tags)) if self.scheme else []:
             entity: Entity = {"label": label, "start": start, "end": end, "text": " ".join(tokens[start:end])}
             if answer.offsets:
-                entity |= {"start_char": answer.offsets[start][0], "end_char": answer.offsets[end - 1][1]}
+                entity["start_char"], entity["end_char"] = answer.offsets[start][0], answer.offsets[end - 1][1]
             entities.append(entity)
         return {"tokens": tokens, "tags": answer.tags, "entities": entities}
 

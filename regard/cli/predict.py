@@ -38,7 +38,8 @@ ABOUT = (
     "(.tsv, .csv, .jsonl, .conll, COCO), whose targets are ignored, or has one input per line; a folder or a pattern; "
     "or standard input, line by line (with - or nothing). Prints one line per input, after the name of the file where "
     "inputs are several files; with --decode.n-best N (--n-best N for classes), N rows of input number, rank, score "
-    "and text, separated by tabs. docs/answers.md describes the objects of --json."
+    "and text, separated by tabs. Runs of tags split a text at white space only: separate punctuation as in training. "
+    "docs/answers.md describes the objects of --json."
 )
 
 _MOST = 1_000_000

@@ -84,6 +84,31 @@ def test_boxes_are_detected(boxes, capsys):
     ]
 
 
+def check_references(run, found, tmp_path):
+    """Check that references of evaluated sets are those of test.csv, with the keys of predictions."""
+    out = tmp_path / "answers.jsonl"
+    assert main(["evaluate", str(run / "run"), "--predictions", str(out)]) == 0
+    answers = [json.loads(line) for line in out.read_text().splitlines()]
+    with (run / "test.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["label"]]
+    references = [(item["label"], *item.values()) for answer in answers for item in answer["reference"]]
+    names = [name for name in rows[0] if name not in ("file", "label")]
+    assert [reference[2:] for reference in references] == [
+        tuple(pytest.approx(float(row[name]), abs=1e-3) for name in names) for row in rows
+    ]
+    assert [reference[0] for reference in references] == [row["label"] for row in rows]
+    keys = {tuple(key for key in item if key != "score") for answer in answers for item in answer[found]}
+    assert keys == {tuple(item) for answer in answers for item in answer["reference"]} == {("label", *names)}
+
+
+def test_references_of_boxes_have_the_form_of_predictions(boxes, tmp_path):
+    check_references(boxes, "boxes", tmp_path)
+
+
+def test_references_of_events_have_the_form_of_predictions(events, tmp_path):
+    check_references(events, "events", tmp_path)
+
+
 def test_boxes_are_scored_on_other_files_and_drawn(boxes, capsys):
     assert main(["evaluate", str(boxes / "run"), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)

@@ -1,6 +1,7 @@
 """Token tagging: entities by hand, files and their errors, a run from columns to tags."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from regard.data.text.tagged import TaggedBatches, TaggedSentences, encode_words
 from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
 from regard.recipes.load import load
-from regard.recipes.metrics.tags import get_entities, tag_scores
+from regard.recipes.metrics.tags import find_scheme, get_entities, tag_scores
 from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input
 
 
@@ -23,16 +24,72 @@ def test_entities_by_hand():
     assert get_entities([]) == set()
 
 
+SPANS = {(0, 2, "A"), (2, 3, "A"), (4, 7, "B")}
+SCHEMES = {
+    "IOB1": "I-A I-A B-A O I-B I-B I-B",
+    "BIO": "B-A I-A B-A O B-B I-B I-B",
+    "BIOES": "B-A E-A S-A O B-B I-B E-B",
+    "BILOU": "B-A L-A U-A O B-B I-B L-B",
+}
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_schemes_have_the_same_entities(name):
+    tags = SCHEMES[name].split()
+    assert get_entities(tags) == SPANS
+    assert find_scheme(tags) == name.replace("IOB1", "BIO")
+    one_less = [*tags[:2], "O", *tags[3:]]
+    scores = tag_scores([one_less], [tags], has_entities=True)
+    assert scores["entity_f1"] == pytest.approx(200 * 2 / 5)
+
+
+def test_tags_of_entities_are_recognized_by_their_form():
+    assert find_scheme(["O", "I-A", "I-B"]) == "IO"
+    assert find_scheme(["O", "B-A", "X"]) == "BIO"
+    for tags in ([], ["O"], ["noun", "I-A"], ["I-", "O"], ["B", "I", "O"], ["NN", "S-V", "O"]):
+        assert find_scheme(tags) == ""
+
+
+def conlleval(tags: list[str]) -> set[tuple[int, int, str]]:
+    """Return the chunks of conlleval.pl, by its two tables of transitions, with L and U as E and S."""
+    parts = [("O", "")] + [tuple(tag.split("-")) if "-" in tag else ("O", "") for tag in tags] + [("O", "")]
+    parts = [({"L": "E", "U": "S"}.get(mark, mark), kind) for mark, kind in parts]
+    chunks, begin = set(), 0
+    for i in range(1, len(parts)):
+        (before, kind_before), (mark, kind) = parts[i - 1], parts[i]
+        is_other = kind != kind_before
+        if before + mark in {"BB", "BS", "BO", "IB", "IS", "IO"} or before in "ES" or (before != "O" and is_other):
+            chunks.add((begin, i - 1, kind_before))
+        if mark in "BS" or before + mark in {"EE", "EI", "SE", "SI", "OE", "OI"} or (mark != "O" and is_other):
+            begin = i - 1
+    return chunks
+
+
+def test_entities_of_any_tags_are_those_of_conlleval():
+    names = ["O", *(f"{mark}-{kind}" for mark in "BIESLU" for kind in "AB")]
+    numbers = random.Random(1)
+    for _ in range(2000):
+        tags = numbers.choices(names, k=numbers.randrange(9))
+        assert get_entities(tags) == conlleval(tags), tags
+
+
 def test_scores_by_hand():
     references = [["B-A", "I-A", "O"], ["B-B"]]
     predictions = [["B-A", "O", "O"], ["B-B"]]
-    scores = tag_scores(predictions, references)
+    scores = tag_scores(predictions, references, has_entities=True)
     assert scores["accuracy"] == 75
     assert scores["entity_f1"] == scores["entity_precision"] == scores["entity_recall"] == 50
     rows = {kind: [row[key] for key in ("precision", "recall", "examples")] for kind, row in scores["classes"].items()}
     assert rows == {"A": [0, 0, 1], "B": [100, 100, 1]}
-    assert tag_scores([["O", "O", "O"], ["O"]], references)["entity_f1"] == 0
-    assert set(tag_scores([["noun"]], [["verb"]])) == {"accuracy", "classes"}
+    assert tag_scores([["O", "O", "O"], ["O"]], references, has_entities=True)["entity_f1"] == 0
+    assert set(tag_scores([["noun"]], [["verb"]], has_entities=False)) == {"accuracy", "classes"}
+
+
+def test_sentences_without_entities_have_the_same_scores_as_others():
+    found = tag_scores([["B-A"], ["O"]], [["O"], ["B-A"]], has_entities=True)
+    nothing = tag_scores([["O"]], [["O"]], has_entities=True)
+    assert nothing.keys() == found.keys()
+    assert nothing["entity_f1"] == nothing["entity_precision"] == nothing["entity_recall"] == 0
 
 
 def test_columns_and_json_lists_are_equivalent(tmp_path):
@@ -58,7 +115,17 @@ def test_columns_and_json_lists_are_equivalent(tmp_path):
         (
             "a.jsonl",
             b'{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"]}\n',
-            r"line 2: no field 'tags'.* --data.tag-column",
+            r"line 2: no field 'tags'; expected tokens, a list of strings, and tags, .*; the fields are 'tokens'\.",
+        ),
+        (
+            "a.jsonl",
+            b'{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"], "id": ["1"], "ner": ["O"]}\n',
+            r"line 2: no field 'tags'.* --data.tag-column ner selects another",
+        ),
+        (
+            "a.jsonl",
+            b'{"tokens": ["a"], "tags": ["O"]}\n{"text": "a", "spans": [{"start": 0, "end": 1}]}\n',
+            r"line 2: no field 'tokens'; expected tokens, a list .*; the fields are 'text', 'spans'\.",
         ),
         (
             "a.jsonl",
@@ -141,7 +208,7 @@ def test_names_are_recognized_by_the_word_before_them(run, capsys):
     assert main(["predict", str(run / "run"), "mister van lake"]) == 0
     assert capsys.readouterr().out == "O B-NAME I-NAME\n"
     assert main(["predict", str(run / "run"), "mister van lake", "--n-best", "2"]) == 2
-    assert "unknown option --n-best" in capsys.readouterr().err
+    assert "--n-best is for runs of reviews, images, draw, and" in capsys.readouterr().err
 
 
 def test_look_shows_the_attention_of_each_subword(run):
@@ -181,6 +248,63 @@ def test_tags_are_scored_and_refused(run, capsys, tmp_path):
     assert json.loads(capsys.readouterr().out)["examples"] == 1
     with pytest.raises(UserError, match=r"more than the run's --data.max-length 256"):
         load(run / "run").predict(["lake " * 300])
+
+
+def test_entities_of_a_text_have_the_offsets_of_their_characters(run, capsys):
+    text = "  mister \tvan  lake"
+    assert main(["predict", str(run / "run"), text, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    (entity,) = answer["entities"]
+    assert answer["source"][entity["start_char"] : entity["end_char"]] == "van  lake"
+    (by_tokens,) = load(run / "run").answer([["mister", "van", "lake"]])
+    kept = {name: entity[name] for name in ("label", "start", "end", "text")}
+    assert load(run / "run").recipe.json(by_tokens)["entities"] == [kept]
+
+
+def test_texts_are_cut_after_a_whole_word(run, capsys):
+    recipe, text = load(run / "run").recipe, " mister  van " + "lake " * 300
+    short = recipe.shorten(text)
+    assert text.startswith(short)
+    assert short.split() == recipe.shorten(text.split())
+    assert recipe.shorten("mister van ") == "mister van "
+    assert main(["predict", str(run / "run"), "mister van", "--on-bad", "truncate"]) == 0
+    assert "truncated" not in capsys.readouterr().err
+
+
+def test_punctuation_that_training_had_as_a_token_is_reported_once(run):
+    recipe = load(run / "run").recipe
+    recipe.prepare(["mister hill."], 1)
+    recipe.tokenizer = Tokenizer.train(["mister hill , saw ."] * 3, TokenizerConfig(kind="bpe", joint=False))
+    recipe.prepare(["mister hill saw .", ["hill."], "hill; U.S."], 1)
+    with pytest.warns(UserWarning, match=r"input 8: 'hill,' is one token.* write 'hill ,'") as found:
+        recipe.prepare(["mister hill", "mister hill, saw", "the hill."], 7)
+    assert len(found) == 1
+    recipe.prepare(["the hill."], 1)
+
+
+def test_references_have_the_form_of_predictions(run, tmp_path):
+    out = tmp_path / "answers.jsonl"
+    assert main(["evaluate", str(run / "run"), "--predictions", str(out)]) == 0
+    answers = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    tags = read_tagged(run / "test.txt", TaggedConfig()).tags
+    assert [answer["reference"] for answer in answers] == [list(row) for row in tags]
+    assert all(len(answer["tags"]) == len(answer["reference"]) for answer in answers)
+
+
+def test_training_tags_decide_what_is_scored(run, capsys, tmp_path):
+    (tmp_path / "none.txt").write_text("the O\nlake O\nsaw O\n", encoding="utf-8")
+    assert main(["evaluate", str(run / "run"), "--data.test", str(tmp_path / "none.txt"), "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["entity_f1"] == 0
+    assert (
+        scores["signature"]
+        == "3 tags: B-NAME, I-NAME, O; entities are exact spans of BIO tags, of which the data have none"
+    )
+    (tmp_path / "train.txt").write_text("on O\n5 I-DAY\n6 B-DAY\n\n" * 3, encoding="utf-8")
+    files = f"--data.train {tmp_path / 'train.txt'} --data.val {tmp_path / 'none.txt'} --tokenizer.kind char"
+    limits = "--train.steps 1 --train.validate-every 1 --train.tensorboard false"
+    assert main(f"train tags --run {tmp_path / 'run'} {files} {limits} --model.core.layers 1".split()) == 0
+    assert "none.txt: no validation sentence has an entity, so that entity F1 is 0" in capsys.readouterr().err
 
 
 def test_run_without_data_and_a_recurrent_core(tmp_path):

@@ -99,6 +99,31 @@ def test_count_of_numbers_is_that_of_the_first_and_they_must_vary(tmp_path):
             NumberTarget.load(tmp_path, DATA)
 
 
+@pytest.mark.parametrize(
+    ("kind", "texts", "key", "references"),
+    [
+        (ClassTarget, ["good", "bad"], "label", ["good", "bad"]),
+        (LabelsTarget, ["b,a", ""], "predicted", [["a", "b"], []]),
+        (NumberTarget, ["2.69", "4"], "values", [{"value": 2.69}, {"value": 4.0}]),
+        (
+            NumberTarget,
+            ["2.69,1", "-4,1e6"],
+            "values",
+            [{"value 1": 2.69, "value 2": 1.0}, {"value 1": -4.0, "value 2": 1e6}],
+        ),
+    ],
+)
+def test_references_are_predictions_without_an_error(kind, texts, key, references):
+    target = kind.fit(raw_targets(*texts), DATA)
+    rows = torch.from_numpy(target.encode(raw_targets(*texts))[1])
+    assert [target.to_reference(row) for row in rows] == references
+    exact = torch.nn.functional.one_hot(rows).float() if kind is ClassTarget else rows
+    answers = [target.to_json(row[None], target.rank(row[None], 1)[0])[key] for row in exact]
+    if kind is NumberTarget:
+        references = [pytest.approx(reference) for reference in references]
+    assert answers == references
+
+
 def test_label_scores_by_hand():
     probabilities = torch.tensor([[0.9, 0.2, 0.1], [0.6, 0.7, 0.1], [0.3, 0.6, 0.2]])
     targets = torch.tensor([[1.0, 0, 0], [0, 1, 0], [1, 1, 0]])

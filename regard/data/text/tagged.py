@@ -105,9 +105,9 @@ class TaggedSentences:
         )
 
 
-def split_words(text: str) -> tuple[str, ...]:
-    """Split a line to be tagged into words at white space."""
-    return tuple(text.split())
+def locate_words(text: str) -> list[tuple[int, int]]:
+    """Split a text to be tagged at white space. Returns the offsets of the start and end of each word."""
+    return [found.span() for found in re.finditer(r"\S+", text)]
 
 
 def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
@@ -396,10 +396,14 @@ def _parse_object(line: bytes, fields: tuple[str, str]) -> tuple[tuple[str, ...]
     if missing:
         name, option = missing[0]
         known = ", ".join(map(repr, row)) or "none"
-        chosen = next((other for other in _NAMES[option == "tag"] if other in row), "FIELD")
+        others = [field for field in row if field not in fields]
+        lists = [field for field in others if _string_tuple(_name_integers(row[field])) is not None]
+        chosen = next((other for other in _NAMES[option == "tag"] if other in lists), "FIELD")
+        hint = f"; --data.{option}-column {chosen} selects another" if lists else ""
         raise BadRow(
             "missing field",
-            f"no field {name!r}; the fields are {known}; --data.{option}-column {chosen} selects another",
+            f"no field {name!r}; expected {fields[0]}, a list of strings, and {fields[1]}, a list of as many tags, as "
+            f'in {{"{fields[0]}": ["on", "Monday"], "{fields[1]}": ["O", "B-DAY"]}}; the fields are {known}{hint}',
         )
     tokens, tags = _string_tuple(row[fields[0]]), _string_tuple(_name_integers(row[fields[1]]))
     if tokens is None or tags is None:

@@ -60,6 +60,10 @@ class Entity(TypedDict):
     end: int
     """Index after the last token."""
     text: str
+    start_char: NotRequired[int]
+    """Offset of its first character in a text; not if the input has tokens."""
+    end_char: NotRequired[int]
+    """Offset after its last character."""
 
 
 class TagsAnswer(TypedDict):
@@ -68,7 +72,7 @@ class TagsAnswer(TypedDict):
     tokens: list[str]
     tags: list[str]
     entities: list[Entity]
-    """Spans of tags that begin with B- and I-; empty for other tags."""
+    """Spans of tags such as B-DAY (regard.recipes.metrics.tags: schemes); empty for other tags."""
 
 
 class BoxesAnswer(TypedDict):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
-from regard.data.annotated import AnnotatedDataset
+from regard.data.annotated import Annotated, AnnotatedDataset
 from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.look.sample import Axis, DetectedBox, format_score
@@ -114,8 +114,15 @@ class DetectionRecipe(Recipe[ConfigT]):
             input=data.load,
             name=lambda i: data.items[i].file,
             reference=lambda i: count_labels(data.items[i].labels),
+            reference_json=lambda i: self._to_json(data.items[i]),
             skipped=(*data.notices, *describe_skipped(data.origin, f"{self.noun} or boxes", data.skipped)),
         )
+
+    def _to_json(self, item: Annotated) -> list[dict[str, Any]]:
+        """Return the annotated boxes as `json` gives detected ones, without scores."""
+        names = self.box._fields[2:]
+        rows = zip(item.labels, item.boxes.tolist(), strict=True)
+        return [{"label": label} | dict(zip(names, box, strict=True)) for label, box in rows]
 
     @cached_property
     def _splits(self) -> tuple[AnnotatedDataset[Any], AnnotatedDataset[Any]]:

@@ -80,6 +80,8 @@ class Examples(Generic[DataT]):
     """Returns the name of an example for reports; by default, its input if that is a text."""
     reference: Callable[[int], str] | None = None
     """Returns the target of an example as text, for reports."""
+    reference_json: Callable[[int], Any] | None = None
+    """Returns the target of an example in the form that `Recipe.json` gives its prediction; the text by default."""
     on_bad: str = "error"
     """error: examples that cannot be used are refused; skip: they are left out."""
     skipped: tuple[str, ...] = ()

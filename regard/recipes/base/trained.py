@@ -332,6 +332,7 @@ class TrainedRun:
         """Write the answer to each example as a line of JSON."""
         names = {item.name for item in fields(self.options)} & {item.name for item in fields(settings)}
         options = replace(self.options, **{name: getattr(settings, name) for name in names})
+        reference = examples.reference_json or examples.reference
         for first in range(0, len(examples), MANY):
             indices = range(first, min(first + MANY, len(examples)))
             values = [examples.input(i) for i in indices]
@@ -341,7 +342,7 @@ class TrainedRun:
                 kind = "source" if self.input in ("text", "vector") else "file"  # as in `predict --json`
                 line: dict[str, Any] = {"input": i + 1, kind: source if isinstance(source, str) else None}
                 line |= dict(self.recipe.json(answer))
-                line |= {} if examples.reference is None else {"reference": examples.reference(i)}
+                line |= {} if reference is None else {"reference": reference(i)}
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
     def _samples(self, examples: Examples[Any]) -> list[dict[str, str]]:

@@ -132,6 +132,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             input=lambda i: np.array(sounds.load(i)[0]),
             name=sounds.name,
             reference=lambda i: _format_events(sounds.load(i)[1]),
+            reference_json=lambda i: [_to_json(event) for event in sounds.load(i)[1]],
             skipped=notes,
         )
 
@@ -388,6 +389,11 @@ def _cut_segment(samples: NDArray[np.int16], start: int, length: int) -> NDArray
     """Return a segment of `length` samples, padded with silence at the end."""
     segment = samples[start : start + length]
     return np.pad(segment, (0, length - len(segment)))
+
+
+def _to_json(event: SoundEvent) -> dict[str, Any]:
+    """Return an annotated event as `json` gives detected ones, without a score."""
+    return {"label": event.label, "onset": event.onset, "duration": event.duration}
 
 
 def _format_events(events: Sequence[SoundEvent]) -> str:

@@ -1,56 +1,76 @@
-"""Metrics of tags: token accuracy, and precision, recall and F1 of entities (B- and I- tags).
+"""Metrics of tags: token accuracy, and precision, recall and F1 of entities.
 
     tags       B-DAY O B-PLACE I-PLACE        entities  (0, 1, DAY), (2, 4, PLACE)
     precision  = 100 * correct entities / predicted entities       recall = 100 * correct entities / reference entities
     F1         = 2 * correct / (predicted + reference)
 
-An entity is correct if its first token, last token and kind are. An I- tag without an entity of its kind begins one.
+A tag of an entity is a mark and a kind, such as B-PLACE; other tags, such as O, are outside. The marks are B and I (in
+IOB1 files, B only after an entity of the same kind; in IO files, I alone), E or L for the last token, S or U for the
+only one. One rule reads all schemes, as the conlleval script and seqeval do: an entity begins at B, S and U, at another
+kind, after E, L, S and U, and after a tag that is outside; it ends before the next one, and before a tag that is
+outside. An entity is correct if its first token, last token and kind are.
 
 Source: tjong2003, section 2.3.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from regard.recipes.metrics.counts import label_scores_of_sets
 
+_MARKS = "BILOUES"
+"""All marks, in an order in which those of a scheme are its name: IO, BIO, BIOES, BILOU."""
+_TAG = re.compile(r"([BIESLU])-(.+)", re.DOTALL)
+_FIRST, _LAST = "BSU", "ELSU"
+"""Marks of tokens that begin an entity, and that end one."""
 
-def has_entities(tags: Sequence[str]) -> bool:
-    """Return True if there are tags that begin an entity."""
-    return any(tag.startswith("B-") for tag in tags)
+
+def find_scheme(tags: Iterable[str]) -> str:
+    """Return the scheme of the tags of a run: BIO, BIOES, BILOU, IO; empty if they are not tags of entities.
+
+    They are if one begins with B-, or if all except O are a mark and a kind.
+    """
+    names = set(tags) - {"O"}
+    marks = {found[1] for found in map(_TAG.fullmatch, names) if found}
+    if "B" not in marks and not (names and all(map(_TAG.fullmatch, names))):
+        return ""
+    return "".join(mark for mark in _MARKS if mark in {*marks, "I", "O"})
 
 
 def get_entities(tags: Sequence[str]) -> set[tuple[int, int, str]]:
     """Return (first token, token after the last, kind) of each entity of a sentence."""
-    spans, first, kind = set(), 0, ""
+    spans, first, before, kind = set(), 0, "", ""
     for i, tag in enumerate([*tags, "O"]):
-        mark, _, name = tag.partition("-")
-        inside = name if mark in ("B", "I") else ""
-        if kind and (mark == "B" or inside != kind):
-            spans.add((first, i, kind))
-            kind = ""
-        if inside and not kind:
-            first, kind = i, inside
+        found = _TAG.fullmatch(tag)
+        mark, name = found.groups() if found else ("", "")
+        if name != kind or mark in _FIRST or before in _LAST:
+            if kind:
+                spans.add((first, i, kind))
+            first = i
+        before, kind = mark, name
     return spans
 
 
-def tag_scores(predicted: Sequence[Sequence[str]], reference: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Return token accuracy; if there are B- tags, precision, recall and F1 of entities, also of each kind.
+def tag_scores(
+    predicted: Sequence[Sequence[str]], reference: Sequence[Sequence[str]], *, has_entities: bool
+) -> dict[str, Any]:
+    """Return token accuracy, and precision, recall and F1 of entities and of each kind; without entities, of each tag.
 
-    Without B- tags, those of each tag.
+    A quotient whose denominator is 0 is 0.
     """
     pairs = [pair for a, b in zip(predicted, reference, strict=True) for pair in zip(a, b, strict=True)]
     scores: dict[str, Any] = {"accuracy": 100 * sum(a == b for a, b in pairs) / len(pairs)}
-    if not has_entities([tag for tags in reference for tag in tags]):
+    if not has_entities:
         labels = ([a for a, b in pairs if a == b], [a for a, _ in pairs], [b for _, b in pairs])
         return scores | {"classes": label_scores_of_sets(*labels)}
     predicted_spans, reference_spans = ([get_entities(tags) for tags in rows] for rows in (predicted, reference))
     hits = sum(len(a & b) for a, b in zip(predicted_spans, reference_spans, strict=True))
     num_predicted, num_reference = sum(map(len, predicted_spans)), sum(map(len, reference_spans))
     return scores | {
-        "entity_f1": 200 * hits / (num_predicted + num_reference),
+        "entity_f1": 200 * hits / max(num_predicted + num_reference, 1),
         "entity_precision": 100 * hits / max(num_predicted, 1),
-        "entity_recall": 100 * hits / num_reference,
+        "entity_recall": 100 * hits / max(num_reference, 1),
         "classes": label_scores_of_sets(
             [kind for a, b in zip(predicted_spans, reference_spans, strict=True) for *_, kind in a & b],
             [kind for spans in predicted_spans for *_, kind in spans],

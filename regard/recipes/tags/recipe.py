@@ -2,12 +2,13 @@
 
     words -> subwords -> embeddings -> core (encoder) -> a tag at the first subword of each word
 
-Scored by entity F1 if there are tags with B-, else by token accuracy.
+Scored by entity F1 if the training tags are those of entities (regard.recipes.metrics.tags), else by token accuracy.
 
 Source: lectures, E.1 (sequence to sequence of the same length).
 """
 
 import dataclasses
+import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +22,8 @@ from regard.data.batches import pad
 from regard.data.embedded.tags import make_sentences
 from regard.data.held_out import hold_out
 from regard.data.text.labels import Labels
-from regard.data.text.tagged import TaggedBatches, TaggedSentences, encode_words, read_tagged, read_words, split_words
-from regard.data.tokenizer import Tokenizer
+from regard.data.text.tagged import TaggedBatches, TaggedSentences, encode_words, locate_words, read_tagged, read_words
+from regard.data.tokenizer import UNK, Tokenizer
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
 from regard.models.build import build_tagger
@@ -33,7 +34,7 @@ from regard.recipes.base.config import replace_shared
 from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.recipe import Examples, Prepared, Recipe, describe_empty, describe_skipped, plan_by_length
 from regard.recipes.base.scoring import device_of
-from regard.recipes.metrics.tags import get_entities, has_entities, tag_scores
+from regard.recipes.metrics.tags import find_scheme, get_entities, tag_scores
 from regard.recipes.tags.config import TagsRunConfig
 from regard.system.progress import track
 from regard.trace import Trace
@@ -48,6 +49,8 @@ class Tagged(NamedTuple):
 
     tokens: Sequence[str]
     tags: list[str]
+    offsets: Sequence[tuple[int, int]] = ()
+    """Offsets of the first character of each token and after it, if the input is a text."""
 
 
 class TagsRecipe(Recipe[TagsRunConfig]):
@@ -56,6 +59,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     tokenizer: Tokenizer
     labels: Labels
 
+    _is_reported = False
     tables = (*TABLES, ".conll", ".conllu", ".bio", ".iob", ".iob2")
 
     def read(self, split: str, other: Any = None) -> Examples[TaggedSentences]:
@@ -114,9 +118,14 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         return self._to_examples(sentences.take(keep, skipped), examples.on_bad, notes)
 
     def check_examples(self, split: str, examples: Examples[TaggedSentences]) -> None:
-        """Check that there are tags to learn."""
+        """Check that there are tags to learn, and notify if validation cannot measure the metric."""
         if split == "train":
             _ = self._training_labels
+        elif split == "val" and find_scheme(self._training_labels.names) and not self._has_entity(examples):
+            self.notify(
+                f"{examples.origin}: no validation sentence has an entity, so that entity F1 is 0 and cannot select "
+                "the best checkpoint; --data.val names other sentences"
+            )
 
     def learn(self, folder: Path) -> None:
         """Save the vocabulary and the tags of the training sentences."""
@@ -132,7 +141,8 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     def open(self, folder: Path) -> None:
         """Load what `learn` wrote."""
         self.tokenizer, self.labels = Tokenizer.load(folder / _TOKENIZER), Labels.load(folder / _LABELS)
-        self.metric = "entity_f1" if has_entities(self.labels.names) else "accuracy"
+        self.scheme = find_scheme(self.labels.names)
+        self.metric = "entity_f1" if self.scheme else "accuracy"
 
     def batches(self) -> TaggedBatches:
         """Return batches of sentences of similar length, with word dropout."""
@@ -153,12 +163,20 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     def score(self, inference: ActiveModel, examples: Examples[TaggedSentences], options: Any) -> dict[str, Any]:
         """Return token accuracy, entity F1 and nll."""
         predicted, log_probs = self.predict_tags(inference.model, examples.data)
-        return tag_scores(predicted, examples.data.tags) | {"nll": -float(np.mean(log_probs))}
+        scores = tag_scores(predicted, examples.data.tags, has_entities=bool(self.scheme))
+        return scores | {"nll": -float(np.mean(log_probs))}
 
     def report(self, inference: ActiveModel, examples: Examples[TaggedSentences]) -> dict[str, Any]:
-        """Return the description of the tags."""
+        """Return the description of the tags, and of what is scored."""
         names = self.labels.names
-        return {"signature": f"{len(names)} tags: {', '.join(names[:10])}; entities are exact spans"}
+        scored = f"entities are exact spans of {self.scheme} tags" if self.scheme else "each token is scored by itself"
+        if self.scheme and not self._has_entity(examples):
+            scored += ", of which the data have none"
+        return {"signature": f"{len(names)} tags: {', '.join(names[:10])}; {scored}"}
+
+    @staticmethod
+    def _has_entity(examples: Examples[TaggedSentences]) -> bool:
+        return any(map(get_entities, examples.data.tags))
 
     @torch.no_grad()
     def predict_tags(self, model: nn.Module, sentences: TaggedSentences) -> tuple[list[list[str]], list[float]]:
@@ -185,12 +203,14 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         for line, tokens, problem in read_words(path, data):
             yield Input(list(tokens), str(path), line, problem)
 
-    def shorten(self, value: str | Sequence[str]) -> list[str]:
+    def shorten(self, value: str | Sequence[str]) -> str | list[str]:
         """Return the first words of a sentence, as many as are not too long."""
-        words = list(split_words(value) if isinstance(value, str) else value)
-        ids, starts = encode_words(words, self.tokenizer)
-        ends = [*starts[1:], len(ids)]
-        return [word for word, end in zip(words, ends, strict=False) if end <= self.config.data.max_length]
+        tokens, offsets = _split(value)
+        ids, starts = encode_words(tokens, self.tokenizer)
+        count = sum(end <= self.config.data.max_length for end in (*starts[1:], len(ids)))
+        if isinstance(value, str):
+            return value if count >= len(tokens) else value[: offsets[count - 1][1] if count else 0]
+        return list(tokens[:count])
 
     def prepare(self, inputs: Sequence[str | Sequence[str]], first: int) -> Prepared:
         """Return the subwords of each sentence, and those that begin a word; an empty sentence has no row.
@@ -199,7 +219,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         """
         prepared, most, empty = Prepared(len(inputs)), self.config.data.max_length, []
         for owner, given in enumerate(inputs):
-            tokens = split_words(given) if isinstance(given, str) else given
+            tokens, offsets = _split(given)
             if not tokens:
                 empty.append(first + owner)
                 continue
@@ -209,10 +229,28 @@ class TagsRecipe(Recipe[TagsRunConfig]):
                     f"input {first + owner} has {len(ids)} {self.tokenizer.noun}, more than the run's "
                     f"--data.max-length {most}"
                 )
-            prepared.add(owner, (ids, starts), tokens)
+            prepared.add(owner, (ids, starts), (tokens, offsets))
+            if offsets:
+                self._report_punctuation(tokens, first + owner)
         if empty:
             prepared.notes.append(describe_empty(empty, ": it has no tokens to tag", ": they have no tokens to tag"))
         return prepared
+
+    def _report_punctuation(self, tokens: Sequence[str], number: int) -> None:
+        """Notify, once, of a token that ends in punctuation that is a token of its own in training."""
+        if self._is_reported or self.tokenizer.config.kind == "char":  # no piece is known to be a whole token
+            return
+        for token in tokens:
+            word, mark = token[:-1], token[-1]
+            if word.isalnum() and unicodedata.category(mark).startswith("P"):
+                ids = self.tokenizer.encode(mark)
+                if len(ids) == 1 and ids[0] != UNK:
+                    self._is_reported = True
+                    self.notify(
+                        f"input {number}: {token!r} is one token, since texts are split at white space only, and the "
+                        f"training sentences have {mark!r} as a token of its own: write '{word} {mark}' to tag it so"
+                    )
+                    return
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
         """Return batches of sentences."""
@@ -230,8 +268,8 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     def join(self, prepared: Prepared, answers: Sequence[list[str]], options: Any) -> list[Tagged]:
         """Return the tokens and tags of each sentence; none for an empty one."""
         results = [Tagged((), []) for _ in range(prepared.count)]
-        for owner, tokens, tags in zip(prepared.owner, prepared.facts, answers, strict=True):
-            results[owner] = Tagged(tokens, tags)
+        for owner, (tokens, offsets), tags in zip(prepared.owner, prepared.facts, answers, strict=True):
+            results[owner] = Tagged(tokens, tags, offsets)
         return results
 
     def values(self, answers: list[Tagged]) -> list[list[str]]:
@@ -244,17 +282,17 @@ class TagsRecipe(Recipe[TagsRunConfig]):
 
     def json(self, answer: Tagged) -> TagsAnswer:
         """Return the tokens, their tags, and the entities."""
-        tokens = list(answer.tokens)
-        spans = sorted(get_entities(answer.tags)) if has_entities(self.labels.names) else []
-        entities: list[Entity] = [
-            {"label": label, "start": start, "end": end, "text": " ".join(tokens[start:end])}
-            for start, end, label in spans
-        ]
+        tokens, entities = list(answer.tokens), []
+        for start, end, label in sorted(get_entities(answer.tags)) if self.scheme else []:
+            entity: Entity = {"label": label, "start": start, "end": end, "text": " ".join(tokens[start:end])}
+            if answer.offsets:
+                entity["start_char"], entity["end_char"] = answer.offsets[start][0], answer.offsets[end - 1][1]
+            entities.append(entity)
         return {"tokens": tokens, "tags": answer.tags, "entities": entities}
 
     def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[list[str]]) -> Sample:
         """Return the subwords with their tags."""
-        (ids, starts), tokens, tags = prepared.rows[row], prepared.facts[row], answers[row]
+        (ids, starts), (tokens, _), tags = prepared.rows[row], prepared.facts[row], answers[row]
         tag_of = dict(zip(starts, tags, strict=True))
         pieces = enumerate(self.tokenizer.tokens(ids))
         labels = [f"{piece} ({tag_of[i]})" if tag_of.get(i, "O") != "O" else piece for i, piece in pieces]
@@ -292,6 +330,13 @@ class TagsRecipe(Recipe[TagsRunConfig]):
             input=lambda i: list(sentences.tokens[i]),
             name=lambda i: " ".join(sentences.tokens[i]),
             reference=lambda i: " ".join(sentences.tags[i]),
+            reference_json=lambda i: list(sentences.tags[i]),
             on_bad=on_bad,
             skipped=notes,
         )
+
+
+def _split(value: str | Sequence[str]) -> tuple[Sequence[str], list[tuple[int, int]]]:
+    """Return the tokens of an input, and of a text their offsets."""
+    offsets = locate_words(value) if isinstance(value, str) else []
+    return [value[start:end] for start, end in offsets] if isinstance(value, str) else value, offsets

@@ -114,6 +114,10 @@ class Target(ABC):
         """Return an output (1, ...) and its best answers as JSON."""
 
     @abstractmethod
+    def to_reference(self, target: Tensor) -> object:
+        """Return the target of one input as JSON, in the form that `to_json` gives its prediction."""
+
+    @abstractmethod
     def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
         """Return at most `most` scores of an output (1, ...) to explain, the best first."""
 

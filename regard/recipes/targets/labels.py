@@ -140,6 +140,10 @@ class ClassTarget(_NamedTarget):
         best = ranked[0]
         return {"label": best.text, "probability": best.score, "labels": _to_dict(output, self.names, ranked)}
 
+    def to_reference(self, target: Tensor) -> str:
+        """Return the name of the class."""
+        return self.names[int(target)]
+
     def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
         """Return the score of each class minus the mean of the others: for two classes, the log-odds."""
         count = len(self.names)
@@ -216,6 +220,10 @@ class LabelsTarget(_NamedTarget):
         """Return the predicted labels, and the probabilities of all labels, or of the best ones."""
         predicted = self._to_names(output[0] >= LABEL_THRESHOLD)
         return {"predicted": list(predicted), "labels": _to_dict(output, self.names, ranked)}
+
+    def to_reference(self, target: Tensor) -> list[str]:
+        """Return the labels."""
+        return list(self._to_names(target))
 
     def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
         """Return the logit of each label: its log-odds."""

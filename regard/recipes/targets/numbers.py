@@ -128,6 +128,10 @@ class NumberTarget(Target):
         """Return the numbers by name."""
         return {"values": dict(zip(self._all_names(), output[0].double().tolist(), strict=True))}
 
+    def to_reference(self, target: Tensor) -> dict[str, float]:
+        """Return the numbers by name, with the digits of the data as far as float32 has them."""
+        return {name: float(str(number)) for name, number in zip(self._all_names(), target.numpy(), strict=True)}
+
     def score_weights(self, output: Tensor, most: int) -> ScoreWeights:
         """Return the numbers in their own unit."""
         rows, shift = torch.diag(torch.tensor(self.deviations)), torch.tensor(self.means)

@@ -87,6 +87,7 @@ class TargetRecipe(Recipe[ConfigT]):
             input=lambda i: examples.input(keep[i]),
             name=lambda i: name(keep[i]),
             reference=lambda i: self.target.to_texts(tensor[i : i + 1])[0],
+            reference_json=lambda i: self.target.to_reference(tensor[i]),
             skipped=(*examples.skipped, *([note] if left_out else [])),
             targets=targets,
         )

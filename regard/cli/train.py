@@ -42,7 +42,8 @@ class TrainOptions:
     run: Path | None = None
     """Run folder; runs/RECIPE if not given."""
     seed: Seed = 1
-    """Random seed of the initialization, the data order and dropout; the same seed gives the same run."""
+    """Random seed of the initialization, the data order and dropout; the same seed gives the same run
+    with the same number of threads (sums are rounded differently with others)."""
     threads: Threads | None = None
     """Number of CPU threads; torch's default if not given."""
     preset: str | None = None

@@ -148,6 +148,7 @@ class RunFolder:
         self.is_resumed = is_same and self.learned.can_compare(self._moved)
         if self.is_resumed:
             self.run = dataclasses.replace(before, config=self.run.config)
+            self._check_steps(run.config.train.steps)
             self.report = self._find_report(notify)
             is_finished = (folder / _REPORT).exists() and (folder / _WEIGHTS).exists()
             if self.report is None and is_finished and not _has_checkpoint(folder):
@@ -173,6 +174,15 @@ class RunFolder:
         precision, reason = earlier or resolve()
         config = dataclasses.replace(run.config, train=dataclasses.replace(run.config.train, precision=precision))
         return dataclasses.replace(run, config=config), reason
+
+    def _check_steps(self, steps: int | None) -> None:
+        """Raise UserError if the run has made more steps than it is to make now."""
+        made = max((int(path.name[5:]) for path in self.directory.path.glob("checkpoints/step-*[0-9]")), default=0)
+        if steps is not None and steps < made:
+            raise UserError(
+                f"the run in {self.directory.path} has made {made} steps, so --train.steps must be at least {made}, got "
+                f"{steps}"
+            )
 
     def _find_report(self, notify: Callable[[str], None]) -> dict[str, Any] | None:
         """Return the report of a run that is finished with exactly these settings, else None."""

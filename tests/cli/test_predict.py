@@ -5,7 +5,6 @@ import io
 import json
 import shutil
 import sys
-import warnings
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,7 +102,16 @@ def test_options_of_data_choose_how_inputs_are_read(run: Path, files: Path, caps
     assert capsys.readouterr().out.count(" -> ") == 3
     assert main(["predict", str(run), "named.csv", "--data.source-column", "fr"]) == 2
     assert "line 1, --data.source-column: no column 'fr'" in capsys.readouterr().err
-    assert "look like a header, but 'id' is read as a source" in _warning_of(run, capsys)
+    assert main(["predict", str(run), "named.csv"]) == 2
+    assert "named.csv, line 1: 'id' and 'de' and 'en' look like a header, of which none is 'source'" in (
+        capsys.readouterr().err
+    )
+    (files / "ids.tsv").write_text("".join(f"{i}\t{w}\tx\n" for i, w in enumerate(WORDS)), encoding="utf-8")
+    assert main(["predict", str(run), "ids.tsv"]) == 2
+    assert "expected a source alone or the 2 columns of training, got 3 columns; use --data.source-column NUMBER" in (
+        capsys.readouterr().err
+    )
+    assert predict(run, "ids.tsv", "--data.source-column", "2", capsys=capsys) == expected
 
 
 def test_folder_of_images_of_a_coco_file_is_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,13 +136,6 @@ def test_folder_of_images_of_a_coco_file_is_an_option(tmp_path: Path, monkeypatc
     recipe.reading = entry.reading(images="photos")  # pyrefly: ignore[unexpected-keyword]
     assert [given.file for given in recipe.read_inputs(Path("c.json"))] == ["1.png"]
     assert {item.name for item in fields(entry.reading)} <= {item.name for item in fields(entry.evaluation().data)}
-
-
-def _warning_of(run: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        assert main(["predict", str(run), "named.csv", "--on-bad", "skip"]) == 0
-    return capsys.readouterr().err
 
 
 def test_patterns_that_the_shell_left_are_expanded_in_order(run: Path, files: Path, capsys) -> None:

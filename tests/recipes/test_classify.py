@@ -118,7 +118,7 @@ def test_empty_texts_are_bad_inputs(reviews, capsys, tmp_path):
     assert main(["predict", str(reviews), str(lines), "--on-bad", "skip"]) == 0
     out, err = capsys.readouterr()
     assert out == "bad\n\n\ngood\n"
-    assert "skipped: input 3 is empty" in err
+    assert "lines.txt, line 3: input 3 is empty" in err
     assert "skipped 2 of 4 inputs" in err
 
 

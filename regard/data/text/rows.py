@@ -75,6 +75,8 @@ class Columns(NamedTuple):
     """True if the options --data.NAME-column choose the columns."""
     is_open: bool = False
     """True if rows may have other columns as well, as many as the first row, also without a header."""
+    most: int | None = None
+    """Largest number of columns of rows that have neither a header nor chosen columns."""
     is_numeric: bool = False
     """True if the columns after the first hold numbers. A comma in one is the decimal point if semicolons separate the
     cells, or if there are several such columns."""
@@ -164,8 +166,8 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
     has_more = any(header[width:])  # reported where the row is parsed
     if columns.header == "auto" and not (is_header or columns.is_open or has_more) and len(header) > max(selected):
         _check_data(first, [header[index] for index in selected], columns)
-    if columns.header == "auto" and not is_header and columns.is_open:
-        _warn_of_header(first, header, header[selected[0]] if header else "", columns)
+    if columns.is_open and is_default:
+        _check_open(first, header, columns)
     hint = _width_hint(columns, header) if is_default else ""
     is_decimal_comma = columns.is_numeric and (separator == ";" or len(names) > 2)
 
@@ -397,14 +399,23 @@ def _check_data(where: str, cells: Sequence[str], columns: Columns) -> None:
         )
 
 
-def _warn_of_header(where: str, header: Sequence[str], selected: str, columns: Columns) -> None:
-    """Warn if the first of the rows with other columns seems to name them, and is read as one of the rows."""
-    if len(header) > 1 and all(map(_WORD.fullmatch, header)) and any(map(_is_typical, header)):
-        shown, name = " and ".join(map(repr, header)), columns.names[0]
-        warnings.warn(
-            f"{where}: {shown} look like a header, but {selected!r} is read as a {name}: choose a column with "
-            f"--data.{name}-column, or use --data.header yes; --data.header no if this line is data",
-            stacklevel=2,
+def _check_open(where: str, cells: list[str], columns: Columns) -> None:
+    """Raise UserError if the first row, of which the first column would be read, has too many or seems to name them."""
+    name = columns.names[0]
+    if (
+        columns.header == "auto"
+        and len(cells) > 1
+        and all(map(_WORD.fullmatch, cells))
+        and any(map(_is_typical, cells))
+    ):
+        raise UserError(
+            f"{where}: {' and '.join(map(repr, cells))} look like a header, of which none is {name!r}: choose a column "
+            f"with --data.{name}-column NAME; --data.header no if this line is data."
+        )
+    if columns.most is not None and len(cells) > columns.most and any(cells[columns.most :]):
+        raise UserError(
+            f"{where}: expected a {name} alone or the {columns.most} columns of training, got {len(cells)} columns; "
+            f"use --data.{name}-column NUMBER."
         )
 
 

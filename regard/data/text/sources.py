@@ -27,6 +27,7 @@ def read_sources(
     name: str,
     *,
     column: int | str | None = None,
+    most: int | None = None,
     header: Header = "auto",
     format: TextsFormat = "auto",
 ) -> Iterator[Source]:
@@ -34,11 +35,13 @@ def read_sources(
 
     name:   expected name of the column or field; the first column without such a header.
     column: the one chosen.
+    most:   largest number of columns of a file without a header of which none is chosen.
     format: auto: by the suffix.
     Raises: UserError naming the file if no line of it can be read.
     """
     found = _FORMATS[Path(plain_name(path)).suffix] if format == "auto" else format
-    records = read_records(path, found, Columns((name,), (column,), header=header, has_options=True, is_open=True))
+    columns = Columns((name,), (column,), header=header, has_options=True, is_open=True, most=most)
+    records = read_records(path, found, columns)
     for number, row in records.rows:
         try:
             (text,) = records.parse(row)

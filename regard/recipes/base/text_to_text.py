@@ -167,6 +167,7 @@ class TextToTextRecipe(Recipe[ConfigT]):
             path,
             "source",
             column=column,
+            most=2,
             header=getattr(given, "header", "auto"),
             format=getattr(given, "format", "auto"),
         )

@@ -168,7 +168,14 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         """Yield the texts of a file, with or without labels."""
         given = self.reading
-        texts = read_sources(path, "text", column=given.text_column, header=given.header, format=given.format)
+        texts = read_sources(
+            path,
+            "text",
+            column=given.text_column,
+            most=1 + max(1, len(self.config.data.label_column)),
+            header=given.header,
+            format=given.format,
+        )
         return (Input(text, str(path), line, problem) for line, text, problem in texts)
 
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:

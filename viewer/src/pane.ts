@@ -8,7 +8,7 @@ import { pickers } from "./pickers.js";
 import { hasMean, mostSimilar, siblings } from "./reads.js";
 import { defaultScale, type State } from "./state.js";
 import { tableOf } from "./table.js";
-import { hideTip, showTip } from "./tip.js";
+import { hideTip, openTip, showTip } from "./tip.js";
 import { uniformWeight } from "./uniform.js";
 import type { OpenView, Pane, Shown, Table, View } from "./view.js";
 import { VIEWS } from "./views/index.js";
@@ -48,6 +48,10 @@ export class Panel implements Pane {
   private state: State;
   /** Size of the host when it was last drawn. */
   private size = [0, 0];
+  /** Last movement of the pointer over the host; null outside of it. */
+  private pointer: PointerEvent | null = null;
+  /** Last tooltip of this pane: its point, the state it was computed for, and whether it is that of the pointer. */
+  private lastTip: { at: { x: number; y: number }; shown: Shown; isPointed: boolean } | null = null;
 
   constructor(
     readonly page: Page,
@@ -56,6 +60,8 @@ export class Panel implements Pane {
   ) {
     this.state = state;
     this.root.append(this.header, this.errors, this.host, this.footer);
+    this.host.addEventListener("pointermove", (event) => (this.pointer = event), { capture: true });
+    this.host.addEventListener("pointerleave", () => (this.pointer = null));
     this.resizeObserver = new ResizeObserver(() => {
       const { clientWidth, clientHeight } = this.host;
       if (clientWidth !== this.size[0] || clientHeight !== this.size[1]) this.redraw();
@@ -125,7 +131,11 @@ export class Panel implements Pane {
   ): void {
     const table = this.tables.get(shown.read) ?? null;
     if (!at) hideTip();
-    else showTip(at, shown, table, { query, key, more });
+    else {
+      const { clientX = NaN, clientY = NaN } = this.pointer ?? {};
+      this.lastTip = { at, shown: this.shown, isPointed: Math.hypot(at.x - clientX, at.y - clientY) < 1 };
+      showTip(at, shown, table, { query, key, more });
+    }
     if (table?.isLoaded(this.shown.head) && shown.read === this.shown.read) {
       moveMark(this.footer.querySelector(".marked-scale"), uniformWeight(this.shown, table, (at && query) ?? this.shown.query));
     }
@@ -201,6 +211,7 @@ export class Panel implements Pane {
       if (view && view !== this.opened?.view) this.change(view);
       this.size = [this.host.clientWidth, this.host.clientHeight];
       await this.opened?.drawn.show(shown);
+      if (shown === this.shown) this.updateTip();
       const most = this.opened?.drawn.darkest?.() ?? null;
       if (most !== null && shown === this.shown) this.updateFooter(table, most);
     } catch (error) {
@@ -209,6 +220,20 @@ export class Panel implements Pane {
       this.opened = null;
       this.errors.replaceChildren();
       showError(error, this.errors);
+    }
+  }
+
+  /** Compute the open tooltip again for what is now under the pointer; close that of another cell of an earlier state. */
+  private updateTip(): void {
+    const { lastTip, pointer } = this;
+    if (!lastTip || openTip() !== lastTip.at) return;
+    if (!lastTip.isPointed && lastTip.shown === this.shown) return;
+    hideTip();
+    if (!pointer || !lastTip.isPointed) return;
+    const { clientX, clientY, pointerType } = pointer;
+    const below = document.elementFromPoint(clientX, clientY);
+    if (below && this.host.contains(below)) {
+      below.dispatchEvent(new PointerEvent("pointermove", { clientX, clientY, pointerType, bubbles: true }));
     }
   }
 

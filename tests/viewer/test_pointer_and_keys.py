@@ -11,28 +11,28 @@ from regard.look.sample import Alternative, Axis, DecodingStep, Sample
 
 def capture_of(*outputs: str, layers: int = 2, heads: int = 2) -> Capture:
     """Return a capture of one sample per output, a token per character, with random weights on five source tokens."""
-    samples = []
-    for output in outputs:
+
+    def sample_maps(output: str) -> SampleMaps:
         weights = torch.rand(layers, heads, len(output), 5, generator=torch.Generator().manual_seed(0)).softmax(-1)
-        steps = [
-            DecodingStep(token=token, probability=0.5, alternatives=(Alternative(token=token, probability=0.5),))
-            for token in output
-        ]
-        axes = {"output": Axis(labels=tuple(output)), "source": Axis(labels=tuple("abcde"))}
-        maps = tuple(
+        alternatives = [(Alternative(token=token, probability=0.5),) for token in output]
+        steps = [DecodingStep(token=one[0].token, probability=0.5, alternatives=one) for one in alternatives]
+        maps = [
             AttentionMap(
                 key=f"{output} {layer}",
                 name=f"layer {layer}",
                 kind="cross",
-                layer=layer + 1,
+                layer=layer,
                 queries="output",
                 keys="source",
                 heads=tuple(str(head + 1) for head in range(heads)),
-                load=weights[layer].__getitem__,
+                load=weights[layer - 1].__getitem__,
             )
-            for layer in range(layers)
-        )
-        samples.append(SampleMaps(sample=Sample(title=output, axes=axes, steps=tuple(steps)), maps=maps))
+            for layer in range(1, layers + 1)
+        ]
+        axes = {"output": Axis(labels=tuple(output)), "source": Axis(labels=tuple("abcde"))}
+        return SampleMaps(sample=Sample(title=output, axes=axes, steps=tuple(steps)), maps=tuple(maps))
+
+    samples = [sample_maps(output) for output in outputs]
     return Capture(lambda: samples, title="run", model="model")
 
 
@@ -64,8 +64,23 @@ def test_keys_update_the_tooltip_of_a_resting_pointer(view, place, open_page, tm
 
 
 def test_the_tooltip_names_the_layer_and_that_of_the_keyboard_closes_with_it(open_page, tmp_path):
-    page = open_page(capture_of("2019").save(tmp_path / "page.html"), "#read=layer%201&head=0&view=alignment")
+    page = open_page(capture_of("2019").save(tmp_path / "page.html"), "#read=layer%202&head=0&view=alignment")
     press(page, "ArrowDown")
     assert "layer 2, head 1" in page.locator("#tip").inner_text()
     press(page, ",")
     assert page.locator("#tip").is_hidden()
+
+
+def test_linked_sides_are_at_the_same_step_whatever_their_tokens(open_page, tmp_path):
+    """The side with fewer steps stays at its last, and says so."""
+    page = open_page(capture_of("abcd").save(tmp_path / "page.html", compare=capture_of("xyz")))
+    page.get_by_role("tab", name="steps").first.click()
+    page.evaluate("window.regard.ready")
+    counts = page.locator(".steps .count")
+    for number in (2, 3):
+        press(page, "n")
+        assert counts.all_inner_texts() == [f"step {number} of 4", f"step {number} of 3"]
+    press(page, "n")
+    assert counts.all_inner_texts() == ["step 4 of 4", "step 3 of 3, the last (step 4 on the other side)"]
+    press(page, "p p")
+    assert counts.all_inner_texts() == ["step 2 of 4", "step 2 of 3"]

@@ -12,6 +12,7 @@ import { hideTip, openTip, showTip } from "./tip.js";
 import { uniformWeight } from "./uniform.js";
 import type { OpenView, Pane, Shown, Table, View } from "./view.js";
 import { VIEWS } from "./views/index.js";
+import { decoderRead, isOfSteps } from "./views/steps.js";
 import { showError } from "./errors.js";
 
 /** Callbacks of a pane. */
@@ -46,6 +47,7 @@ export class Panel implements Pane {
   private nextView: View | null = null;
   private readonly tables = new Map<Read, Table>();
   private state: State;
+  stepOfOther: number | null = null;
   /** Size of the host when it was last drawn. */
   private size = [0, 0];
   /** Last movement of the pointer over the host; null outside of it. */
@@ -98,20 +100,28 @@ export class Panel implements Pane {
   }
 
   choose(change: Partial<Shown>, view = this.state.view): void {
+    this.stepOfOther = null;
     this.setState({ shown: this.changed(change), view }, true);
   }
 
-  /** Apply the state of the other pane, as far as this sample has the same read, head and query. */
+  /** Apply the state of the other pane, as far as this sample has the same read, head and query. Steps of the outputs
+   *  correspond by number, other queries by label and number. */
   follow({ shown, view }: State): void {
     const similar = mostSimilar(this.shown.sample, shown.read, this.shown.read);
-    const read = similar?.kind === shown.read.kind ? similar : this.shown.read;
+    const decoder = isOfSteps(shown.read) ? decoderRead(this.shown.sample, this.shown.read) : null;
+    const read = similar?.kind === shown.read.kind ? similar : (decoder ?? this.shown.read);
     // A read with one head has no choice of a head that this one could follow.
     const hasHead = shown.read.heads.length > 1 && shown.head < read.heads.length;
     const head = hasHead ? shown.head : this.shown.head;
-    const change = this.changed({ read, head, scale: shown.scale });
+    const change = this.changed({ read, head, scale: shown.scale, part: shown.part });
     const labels = (of: Shown) => of.sample.axes[of.read.queries]!.labels;
     const isSameLabel = shown.query === null || labels(shown)[shown.query] === labels(change)[shown.query];
-    if (isSameLabel) change.query = shown.query;
+    const last = labels(change).length - 1;
+    this.stepOfOther = null;
+    if (shown.query !== null && isOfSteps(shown.read) && isOfSteps(read)) {
+      change.query = Math.min(shown.query, last);
+      if (shown.query > last) this.stepOfOther = shown.query;
+    } else if (isSameLabel) change.query = shown.query;
     this.setState({ shown: change, view }, false);
   }
 

@@ -190,9 +190,13 @@ def test_what_cannot_be_drawn_is_named(model, capture, tmp_path):
         plot(view="links", head=3)
     with pytest.raises(UserError, match=r"query must be between 1 and \d, got 99"):
         plot(view="walk", query=99)
-    with pytest.raises(UserError, match="one of the views links, walk, contributions, got view 'alignment'"):
-        plot(head=1)
-    with pytest.raises(UserError, match="`query` selects one of the views walk, got view 'links'"):
+    with pytest.raises(UserError, match="option of the views alignment, links, walk, contributions, got view 'multi"):
+        plot(view="multihead", head=1)
+    with pytest.raises(UserError, match="`width` is an option of the view alignment, got view 'links'"):
+        plot(view="links", width=8)
+    with pytest.raises(UserError, match="`width` must be a positive number of centimeters, got 0"):
+        plot(width=0)
+    with pytest.raises(UserError, match="`query` is an option of the view walk, got view 'links'"):
         plot(view="links", query=1)
     recurrent = capture_sources(model_of(CORES["recurrent"]), SOURCES[:1], vectors=True)
     with pytest.raises(UserError, match="view 'multihead' requires a read of MultiHead"):

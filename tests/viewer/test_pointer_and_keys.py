@@ -84,3 +84,43 @@ def test_linked_sides_are_at_the_same_step_whatever_their_tokens(open_page, tmp_
     assert counts.all_inner_texts() == ["step 4 of 4", "step 3 of 3, the last (step 4 on the other side)"]
     press(page, "p p")
     assert counts.all_inner_texts() == ["step 2 of 4", "step 2 of 3"]
+
+
+def test_keys_of_a_presenter_go_through_the_steps_of_all_samples(open_page, tmp_path):
+    """The page does not scroll; Esc ends it, and unpins only after that."""
+    both = capture_of("abcd", "xyz"), capture_of("efgh")
+    page = open_page(both[0].save(tmp_path / "page.html", compare=both[1]), "#view=steps", width=1366, height=500)
+    press(page, "c f")
+    counts = page.locator(".steps .count")
+    press(page, "PageDown ArrowDown PageUp ArrowRight")
+    assert counts.first.inner_text() == "step 3 of 4"
+    assert page.evaluate("scrollY") == 0
+    for key, title in ((">", "xyz"), (">", "abcd"), ("<", "xyz")):
+        press(page, key)
+        assert title in page.locator(".pane header").first.inner_text()
+    press(page, "n Escape")
+    assert not page.evaluate("document.documentElement.classList.contains('presenting')")
+    assert page.evaluate("window.regard.shown()")["query"] == 1
+    press(page, "Escape")
+    assert page.evaluate("window.regard.shown()")["query"] is None
+
+
+def test_axes_have_one_name_in_all_views(open_page, tmp_path):
+    page = open_page(capture_of("abcd").save(tmp_path / "page.html"), "#view=links")
+    names = {view: texts_of_canvases(page, view) for view in ("links", "alignment")}
+    assert names["links"] & names["alignment"] >= {"queries: output items", "keys: source items"}
+
+
+def texts_of_canvases(page: Page, view: str) -> set[str]:
+    """Return the texts that a view draws."""
+    page.evaluate("""() => {
+      const draw = CanvasRenderingContext2D.prototype.fillText;
+      window.drawn = [];
+      CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+        window.drawn.push(text);
+        return draw.call(this, text, ...rest);
+      };
+    }""")
+    page.evaluate("view => { location.hash = `view=${view}&head=1` }", view)
+    page.evaluate("window.regard.ready")
+    return set(page.evaluate("window.drawn"))

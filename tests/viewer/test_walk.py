@@ -231,3 +231,9 @@ def test_keys_move_both_linked_sides_to_the_same_matrix(open_page, tmp_path):
     assert seen[1][0][0] == "Q"
     assert all(set(left[:1]) <= set(right) for left, right in seen)
     assert seen[-1] == [[], []]  # the table of a query
+
+
+def test_matrices_name_their_scale(page_path, open_page):
+    page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}")
+    captions = {caption.split()[0]: caption for caption in page.locator(".walk figcaption").all_inner_texts()}
+    assert not [name for name, caption in captions.items() if ("up to \u00b1" in caption) == (name == "A")]

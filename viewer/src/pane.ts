@@ -255,13 +255,17 @@ export class Panel implements Pane {
     this.opened = { view, drawn: view.open(this.host, this) };
   }
 
-  /** Go to the next or previous head, layer, query or view. */
-  step(what: "head" | "layer" | "query" | "view", by: number): void {
+  /** Go to the next or previous head, layer, query, sample or view. */
+  step(what: "head" | "layer" | "query" | "sample" | "view", by: number): void {
     const { shown } = this;
     if (what === "view") {
       const views = this.views;
       const at = views.findIndex((view) => view.name === this.view);
       this.choose({}, views[(at + by + views.length) % views.length]!.name);
+    } else if (what === "sample") {
+      const samples = shown.capture.samples.filter(({ reads }) => reads.length);
+      const sample = samples[(samples.indexOf(shown.sample) + by + samples.length) % samples.length]!;
+      if (sample !== shown.sample) this.choose({ sample, query: null, key: null });
     } else if (what === "layer") {
       const reads = siblings(shown.sample, shown.read);
       this.choose({ read: reads[(reads.indexOf(shown.read) + by + reads.length) % reads.length]! });

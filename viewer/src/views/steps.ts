@@ -299,8 +299,10 @@ class Steps implements OpenView {
       : centerOf(this.output.querySelector(`[data-entry="${query}"]`));
   }
 
+  /** Arrow keys go from step to step; when presenting, all of them and the keys of a presenter. */
   handleKey(key: string): boolean {
-    if (key === "ArrowLeft" || key === "ArrowRight") this.stepQuery(key === "ArrowLeft" ? -1 : 1);
+    const by = { ArrowRight: 1, ArrowDown: 1, PageDown: 1, ArrowLeft: -1, ArrowUp: -1, PageUp: -1 }[key];
+    if (by && (isPresenting() || key === "ArrowLeft" || key === "ArrowRight")) this.stepQuery(by);
     else if (key === "Home") this.goTo(0);
     else if (key === "End") this.goTo(Infinity);
     else if (key === " ") this.togglePlay();

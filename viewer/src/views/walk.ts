@@ -182,9 +182,10 @@ class Walk implements OpenView {
     const { rows, columns } = part.matrix;
     const size = `${rows.toLocaleString("en")} \u00d7 ${columns.toLocaleString("en")}`;
     const reduced = rows > MOST_CELLS || columns > MOST_CELLS;
+    const scale = part.isWeights ? "" : `, up to \u00b1${formatShort(reduceCells(part.matrix, MOST_CELLS).most)}`;
     const note = reduced
-      ? `${size}, a cell: largest of ${Math.ceil(rows / MOST_CELLS)} \u00d7 ${Math.ceil(columns / MOST_CELLS)}`
-      : size;
+      ? `${size}${scale}, a cell: largest of ${Math.ceil(rows / MOST_CELLS)} \u00d7 ${Math.ceil(columns / MOST_CELLS)}`
+      : `${size}${scale}`;
     const canvas = make("canvas", { role: "img", "data-part": part.name, "aria-label": `${part.title}, ${note}` });
     this.canvases.set(part.name, { canvas, part, cell });
     const at = (event: MouseEvent) => ({

@@ -29,7 +29,7 @@ from regard.look.measures import GradientCall, multiply_by_gradients
 from regard.look.page import page
 from regard.look.recording import Recording
 from regard.look.resolve import resolve
-from regard.look.sample import Axis
+from regard.look.sample import Axis, format_count
 from regard.trace import Trace
 
 _NOTEBOOK_HEIGHT = 640
@@ -116,7 +116,7 @@ class Capture(Sequence[SampleMaps]):
         if self._is_empty():
             return f"Capture({self.title}: nothing has run)"
         maps = sum(len(sample_maps.maps) for sample_maps in self.samples)
-        return f"Capture({self.title}: {len(self.samples)} samples, {maps} maps)"
+        return f"Capture({self.title}: {format_count(len(self.samples), 'sample')}, {format_count(maps, 'map')})"
 
     def differentiate(self, number: Tensor) -> None:
         """Add maps of measure "weight x gradient" to each sample: the influence of each weight on `number`.

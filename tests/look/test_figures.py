@@ -448,3 +448,10 @@ def test_unknown_view_is_named(tmp_path):
     unchecked = inspect.unwrap(draw)
     with pytest.raises(UserError, match=r"view must be one of alignment, chain, heat, .*, got 'pie'"):
         unchecked(capture(text()), tmp_path / "x.png", view="pie")
+
+
+def test_samples_and_maps_are_named_briefly():
+    result = capture(text())
+    assert repr(result) == "Capture(synthetic: 1 sample, 4 maps)"
+    assert repr(result[0]) == "SampleMaps(drei mai -> 3-5: 4 maps)"
+    assert repr(result[0].maps[1]) == "AttentionMap(decoder self 1: weight, decoder self, layer 1, 1 head)"

@@ -99,10 +99,13 @@ class LookOptions(UseOptions):
     layer: Annotated[int, Range(1, 1_000_000)] | None = None
     """For a figure: the layer whose heads are drawn, from 1; the last if not given."""
     head: Annotated[int, Range(1, 1_000_000)] | None = None
-    """For the figures links and walk: the head, from 1; the mean (links) or the first (walk) if not given. For
-    contributions: the score, from 1, best first."""
+    """For the figures alignment, links and walk: the head, from 1; all (alignment), the mean (links) or the first
+    (walk) if not given. For contributions: the score, from 1, best first."""
     query: Annotated[int, Range(1, 1_000_000_000)] | None = None
     """For the figure walk: the query whose steps are drawn, from 1; all if not given."""
+    width: Annotated[float, Range(1, 200)] | None = None
+    """For the figure alignment: its largest width in centimeters, to which cells shrink and in which panels are in
+    rows; 18 if not given, and more if one matrix needs it."""
     sample: Annotated[int, Range(0, 1_000_000_000)] = 0
     """For a figure: the index of the input, from 0."""
     force: bool = False
@@ -256,7 +259,7 @@ def _capture(trained: Any, path: Path, options: LookOptions, inputs: Sequence[An
 def _write(captures: Sequence[Any], out: Path, options: LookOptions) -> None:
     if _is_picture(out):
         chosen = {"sample": options.sample, "view": options.view, "kind": options.kind, "layer": options.layer}
-        chosen |= {"head": options.head, "query": options.query}
+        chosen |= {"head": options.head, "query": options.query, "width": options.width}
         captures[0].plot(out, overwrite=options.force, **chosen)
     else:
         captures[0].save(out, compare=captures[1] if len(captures) > 1 else None, overwrite=options.force)

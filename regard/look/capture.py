@@ -29,7 +29,7 @@ from regard.look.measures import GradientCall, multiply_by_gradients
 from regard.look.page import page
 from regard.look.recording import Recording
 from regard.look.resolve import resolve
-from regard.look.sample import Axis
+from regard.look.sample import Axis, format_count
 from regard.trace import Trace
 
 _NOTEBOOK_HEIGHT = 640
@@ -116,7 +116,7 @@ class Capture(Sequence[SampleMaps]):
         if self._is_empty():
             return f"Capture({self.title}: nothing has run)"
         maps = sum(len(sample_maps.maps) for sample_maps in self.samples)
-        return f"Capture({self.title}: {len(self.samples)} samples, {maps} maps)"
+        return f"Capture({self.title}: {format_count(len(self.samples), 'sample')}, {format_count(maps, 'map')})"
 
     def differentiate(self, number: Tensor) -> None:
         """Add maps of measure "weight x gradient" to each sample: the influence of each weight on `number`.
@@ -190,6 +190,7 @@ class Capture(Sequence[SampleMaps]):
         layer: int | None = None,
         head: int | None = None,
         query: int | None = None,
+        width: float | None = None,
         overwrite: bool = False,
     ) -> "Path | Figure":
         """Plot one sample to a .png, .svg or .pdf file and return its path; without a path, return a figure.
@@ -201,14 +202,16 @@ class Capture(Sequence[SampleMaps]):
                 the one that fits.
         kind:   kind of attention, such as cross; by default the one nearest to the output.
         layer:  layer whose heads are plotted, from 1; by default the last.
-        head:   head of the views links (by default the mean) and walk (by default the first), and score of
-                contributions (by default the best), from 1.
+        head:   head of the views alignment (by default all), links (by default the mean) and walk (by default the
+                first), and score of contributions (by default the best), from 1.
         query:  query of the view walk, from 1; by default all.
+        width:  largest width of the view alignment in centimeters, whose panels are in rows; by default 18, and more
+                if one matrix needs it.
         Raises: UserError as `save`.
         """
         draw = importlib.import_module("regard.look.figures.draw").draw  # imports matplotlib, which is slow
         options: dict[str, Any] = {"sample": sample, "view": view, "kind": kind, "layer": layer}
-        options |= {"head": head, "query": query}
+        options |= {"head": head, "query": query, "width": width}
         if path is not None:
             path = Path(path)
             draw(self.samples, path, **options, overwrite=overwrite or is_own(path))

@@ -1,5 +1,6 @@
 """Attention maps: the weights of one read for one sample, head by head, between two labeled axes."""
 
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -8,13 +9,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.layers.read import Kind
-from regard.look.sample import Axis, Sample
+from regard.look.sample import Axis, Sample, format_count
 from regard.look.vectors import ReadVectors
 
 GRADIENT = "weight x gradient"
 """The measure of regard.look.measures."""
 CONTRIBUTION = "contribution"
 """The measure of regard.look.measures.contribution_maps."""
+LOGITS = "logits"
+"""Axis of contributions of a decoder: each output token has a logit of its own."""
+_LONGEST_TITLE = 80
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,6 +49,11 @@ class AttentionMap:
     vectors: Callable[[], ReadVectors] | None = None
     """Loads the vectors of the read, from its inputs to its outputs; None if they were not recorded."""
 
+    def __repr__(self) -> str:
+        kind = " ".join(filter(None, (self.kind, self.direction)))
+        heads = format_count(len(self.heads), "head")
+        return f"AttentionMap({self.name}: {self.measure}, {kind}, layer {self.layer}, {heads})"
+
     def head(self, number: int) -> Float[Tensor, "query key"]:
         """Return the values of a head, on the CPU, in the dtype that they were recorded in."""
         return self.load(number)
@@ -61,6 +70,10 @@ class SampleMaps:
 
     sample: Sample
     maps: tuple[AttentionMap, ...]
+
+    def __repr__(self) -> str:
+        title = textwrap.shorten(self.sample.title, _LONGEST_TITLE, placeholder=" ...")
+        return f"SampleMaps({title}: {format_count(len(self.maps), 'map')})"
 
     def queries(self, attention_map: AttentionMap) -> Axis:
         """Return the axis of a map's queries."""

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.look.maps import CONTRIBUTION, AttentionMap, SampleMaps
+from regard.look.maps import CONTRIBUTION, LOGITS, AttentionMap, SampleMaps
 from regard.look.recording import Recording
 from regard.look.sample import Axis, Sample
 from regard.look.tiles import Part, Tile
@@ -22,7 +22,7 @@ _BLOCK = 1 << 18
 MAX_SCORES = 10
 """Maximum number of scores that are explained, the best first."""
 _PARTS, _ITEMS = "parts", "items and bias"
-_DECODER_PARTS, _LOGITS = "parts of the decoder", "logits"
+_DECODER_PARTS = "parts of the decoder"
 
 
 def entropy(weights: Float[Tensor, "query key"]) -> float | None:
@@ -175,7 +175,7 @@ def decoder_contribution_map(
     labels = ("all parts", *parts, *(["shifts of norms"] if has_bias else []))
     axes = {
         _DECODER_PARTS: Axis(labels=labels, kind="part"),
-        _LOGITS: Axis(labels=tuple(tokens), kind="output token"),
+        LOGITS: Axis(labels=tuple(tokens), kind="output token"),
     }
     attention_map = AttentionMap(
         key=key,
@@ -184,7 +184,7 @@ def decoder_contribution_map(
         layer=1,
         measure=CONTRIBUTION,
         queries=_DECODER_PARTS,
-        keys=_LOGITS,
+        keys=LOGITS,
         heads=("logit of each output token",),
         facts={"sum": "logit of the output token minus the mean logit over the vocabulary"},
         load=lambda _: values,

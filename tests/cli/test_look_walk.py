@@ -58,7 +58,7 @@ def test_a_figure_of_several_inputs_says_which_it_shows(folder, tmp_path, capsys
     ("words", "message"),
     [
         (["--walk", "--out", "a.png"], "--walk has no effect on this figure: choose --view walk or multihead"),
-        (["--view", "alignment", "--head", "1", "--out", "a.png"], "`head` selects one of the views links, walk"),
+        (["--view", "multihead", "--head", "1", "--out", "a.png"], "`head` is an option of the views alignment, links"),
     ],
 )
 def test_options_without_an_effect_are_refused(words, message, folder, tmp_path, capsys):

@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.layers.read import Kind
 from regard.look.capture import Capture
-from regard.look.figures import heat, results
+from regard.look.figures import alignment, heat, results
 from regard.look.figures.draw import draw
 from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.sample import Axis, DetectedBox, DetectedEvent, Image, Plane, Sample, Sound, Track
@@ -165,7 +165,7 @@ def figures(monkeypatch) -> list[Figure]:
             super().__init__(*args, **kwargs)
             recorded.append(self)
 
-    for module in (heat, results):
+    for module in (alignment, heat, results):
         monkeypatch.setattr(module, "Figure", RecordedFigure)
     return recorded
 
@@ -198,6 +198,27 @@ def test_alignments_have_the_labels_of_the_nearest_read_and_the_chosen_layer(tmp
     self_labels = texts_of(result.plot(tmp_path / "own.svg", kind="decoder self"))
     assert "&lt;s&gt;" in self_labels
     assert "drei" not in self_labels
+
+
+def test_an_alignment_of_one_head_is_one_panel(figures, tmp_path):
+    result = capture(text())
+    labels = texts_of(result.plot(tmp_path / "x.svg", layer=1, head=2))
+    assert [label for label in labels if "head" in label] == ["layer 1, head 2 of 2"]
+    cells = figures[0].axes[0].collections[0].get_array()
+    assert np.asarray(cells) == pytest.approx(result[0].find("cross", layer=1)[0].head(1).numpy())
+    with pytest.raises(UserError, match="head must be between 1 and 2, got 3"):
+        result.plot(tmp_path / "y.svg", head=3)
+
+
+def test_alignments_are_at_most_as_wide_as_asked(tmp_path):
+    """The default is 18 cm."""
+    axes = {"output": words(*"abc"), "source": words(*(f"w{i}" for i in range(20)))}
+    attention_map = read(random(12, 3, 20), "cross", "output", "source")
+    result = capture(SampleMaps(sample=Sample(title="t", axes=axes), maps=(attention_map,)))
+    for width in (8, 14, None, 30):
+        path = result.plot(tmp_path / f"{width}.svg", width=width)
+        points = re.search(r'width="([\d.]+)pt"', path.read_text(encoding="utf-8"))[1]
+        assert 0.5 * (width or 18) < float(points) / 72 * 2.54 <= (width or 18)
 
 
 def test_chains_are_of_the_chosen_layer(tmp_path):
@@ -427,3 +448,10 @@ def test_unknown_view_is_named(tmp_path):
     unchecked = inspect.unwrap(draw)
     with pytest.raises(UserError, match=r"view must be one of alignment, chain, heat, .*, got 'pie'"):
         unchecked(capture(text()), tmp_path / "x.png", view="pie")
+
+
+def test_samples_and_maps_are_named_briefly():
+    result = capture(text())
+    assert repr(result) == "Capture(synthetic: 1 sample, 4 maps)"
+    assert repr(result[0]) == "SampleMaps(drei mai -> 3-5: 4 maps)"
+    assert repr(result[0].maps[1]) == "AttentionMap(decoder self 1: weight, decoder self, layer 1, 1 head)"

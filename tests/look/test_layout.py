@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from regard.look.figures.layout import Layout, lay_out
 
 
-def layout_of(panels: int, *, targets: int, sources: int, label: str = "word") -> Layout:
-    return lay_out([f"head {i}" for i in range(panels)], source=[label] * sources, target=[label] * targets)
+def layout_of(panels: int, *, targets: int, sources: int, label: str = "word", width: float | None = None) -> Layout:
+    titles = [f"head {i}" for i in range(panels)]
+    return lay_out(titles, source=[label] * sources, target=[label] * targets, width=width)
 
 
 def test_few_small_panels_are_in_one_row():
@@ -17,8 +18,9 @@ def test_few_small_panels_are_in_one_row():
 
 
 def test_wide_panels_are_in_rows_of_equal_length():
-    layout = layout_of(6, targets=30, sources=40)
-    assert (layout.columns, layout.rows) == (3, 2)
+    for width, shape in ((18, (3, 2)), (12, (2, 3)), (None, (1, 6))):
+        layout = layout_of(6, targets=30, sources=40, width=width)
+        assert (layout.columns, layout.rows) == shape
 
 
 @given(st.integers(1, 20), st.integers(1, 3000), st.integers(1, 3000))

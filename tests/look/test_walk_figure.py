@@ -15,7 +15,7 @@ from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.figures import links as links_module
 from regard.look.figures import matrix as matrix_module
-from regard.look.measures import contribution_maps
+from regard.look.measures import contribution_maps, decoder_contribution_map
 from regard.look.sample import Axis, Sample, format_score
 from tests.look.pictures import check_picture
 from tests.look.toys import CORES, SOURCES, capture_sources, model_of
@@ -190,9 +190,13 @@ def test_what_cannot_be_drawn_is_named(model, capture, tmp_path):
         plot(view="links", head=3)
     with pytest.raises(UserError, match=r"query must be between 1 and \d, got 99"):
         plot(view="walk", query=99)
-    with pytest.raises(UserError, match="one of the views links, walk, contributions, got view 'alignment'"):
-        plot(head=1)
-    with pytest.raises(UserError, match="`query` selects one of the views walk, got view 'links'"):
+    with pytest.raises(UserError, match="option of the views alignment, links, walk, contributions, got view 'multi"):
+        plot(view="multihead", head=1)
+    with pytest.raises(UserError, match="`width` is an option of the view alignment, got view 'links'"):
+        plot(view="links", width=8)
+    with pytest.raises(UserError, match="`width` must be a positive number of centimeters, got 0"):
+        plot(width=0)
+    with pytest.raises(UserError, match="`query` is an option of the view walk, got view 'links'"):
         plot(view="links", query=1)
     recurrent = capture_sources(model_of(CORES["recurrent"]), SOURCES[:1], vectors=True)
     with pytest.raises(UserError, match="view 'multihead' requires a read of MultiHead"):
@@ -218,8 +222,18 @@ def test_contributions_to_many_items_are_wrapped_with_one_scale_and_all_labels(t
     path = Capture(lambda: [maps], title="run", model="model").plot(tmp_path / "x.svg", view="contributions")
     words = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
     assert {*items, "(bias)", "color scale", "-1", "+1"} <= set(words)
+    assert "contributions to the score yes, with the sum +0.000" in words
     assert [word for word in words if " to " in word and word.endswith("of 41")] == [
         "1 to 16 of 41",
         "17 to 32 of 41",
         "33 to 41 of 41",
     ]
+
+
+def test_contributions_to_different_tokens_are_not_summed(tmp_path):
+    sample, bias = Sample(title="text"), torch.zeros(2)
+    maps = decoder_contribution_map(sample, ["embedding"], torch.ones(1, 2), bias, tokens=("a", "b"), key="0")
+    path = Capture(lambda: [maps], title="run", model="model").plot(tmp_path / "x.svg", view="contributions")
+    text = path.read_text(encoding="utf-8")
+    assert "contributions to the logit of each output token" in text
+    assert "the sum" not in text

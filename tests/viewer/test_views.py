@@ -208,7 +208,7 @@ def test_headings_of_links_are_whole(open_page, tmp_path):
     page = open_page(path, "#view=links", width=640)
     width = page.locator(".sheet").bounding_box()["width"]
     root, texts = save_svg(page)
-    for heading, is_left in (("queries (target observations)", True), ("keys (source observations)", False)):
+    for heading, is_left in (("queries: output observations", True), ("keys: source observations", False)):
         element = list(root.iter(f"{SVG}text"))[texts.index(heading)]
         x, room = float(element.get("x")), 6 * len(heading)  # of 12 pixels
         assert (x - room if is_left else width - x - room) >= 0, heading
@@ -464,7 +464,7 @@ def test_saved_pictures_name_the_attention_and_mark_the_uniform_weight(train_and
     capture, path = train_and_capture("transformer")
     attention_map = first(capture, "cross")
     root, texts = save_svg(open_page(path, fragment(attention_map, "alignment", 1)))
-    caption = f"Cross-attention (target tokens to source tokens) \u00b7 layer {attention_map.layer} \u00b7 head 2"
+    caption = f"Cross-attention (output tokens to source tokens) \u00b7 layer {attention_map.layer} \u00b7 head 2"
     assert caption in texts
     assert "uniform" in texts
     pin = "rgb(213, 94, 0)"

@@ -204,3 +204,36 @@ def test_small_matrices_of_a_step_are_side_by_side_when_presenting(page_path, op
     assert len({round(box["y"]) for box in boxes}) == 1
     assert boxes[0]["width"] > 1.5 * before["width"]
     assert boxes[0]["height"] > 1.5 * before["height"]
+
+
+def test_keys_move_both_linked_sides_to_the_same_matrix(open_page, tmp_path):
+    """The sides may have different steps: one draws Q, K and V side by side, the other one by one."""
+    captures = []
+    for width in (4, 32):
+        layer = MultiHead(width, num_heads=1).eval()
+        with record(layer, vectors=True) as capture:
+            layer(torch.randn(1, 9, width), layer.memory(torch.randn(1, 9, width)))
+        captures.append(capture)
+    page = open_page(captures[0].save(tmp_path / "both.html", compare=captures[1]), "", width=1900, height=600)
+    page.get_by_role("tab", name="walk").first.click()
+    page.evaluate("window.regard.ready")
+    top = page.evaluate("scrollY")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_function("top => scrollY > top", arg=top)
+    page.keyboard.press("f")
+    page.wait_for_function("document.documentElement.classList.contains('presenting')")
+    seen = []
+    for _ in range(7):
+        page.evaluate("window.regard.ready")
+        walks = [walk.locator("canvas").all() for walk in page.locator(".walk").all()]
+        seen.append([[canvas.get_attribute("data-part") for canvas in canvases] for canvases in walks])
+        page.keyboard.press("PageDown")
+    assert seen[1][0][0] == "Q"
+    assert all(set(left[:1]) <= set(right) for left, right in seen)
+    assert seen[-1] == [[], []]  # the table of a query
+
+
+def test_matrices_name_their_scale(page_path, open_page):
+    page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}&query={QUERY}")
+    captions = {caption.split()[0]: caption for caption in page.locator(".walk figcaption").all_inner_texts()}
+    assert not [name for name, caption in captions.items() if ("up to \u00b1" in caption) == (name == "A")]

@@ -2,6 +2,7 @@
 
 import { toggleHelp } from "./help.js";
 import type { Panel } from "./pane.js";
+import { isPresenting } from "./present.js";
 import { toggleTheme } from "./theme.js";
 
 /** Part of the page that shortcuts act on. */
@@ -21,6 +22,8 @@ const ACTIONS: Record<string, Action> = {
   "}": (_, pane) => pane.step("layer", 1),
   ",": (_, pane) => pane.step("layer", -1),
   ".": (_, pane) => pane.step("layer", 1),
+  "<": (_, pane) => pane.step("sample", -1),
+  ">": (_, pane) => pane.step("sample", 1),
   v: (_, pane) => pane.step("view", 1),
   n: (_, pane) => pane.step("query", 1),
   p: (_, pane) => pane.step("query", -1),
@@ -29,7 +32,8 @@ const ACTIONS: Record<string, Action> = {
   s: (app) => app.save(),
   t: () => toggleTheme(),
   "?": () => toggleHelp(),
-  Escape: (_, pane) => {
+  Escape: (app, pane) => {
+    if (isPresenting()) return app.present();
     pane.tip(null, pane.shown, null, null);
     pane.choose({ query: null, key: null });
   },

@@ -8,10 +8,11 @@ import { pickers } from "./pickers.js";
 import { hasMean, mostSimilar, siblings } from "./reads.js";
 import { defaultScale, type State } from "./state.js";
 import { tableOf } from "./table.js";
-import { hideTip, showTip } from "./tip.js";
+import { hideTip, openTip, showTip } from "./tip.js";
 import { uniformWeight } from "./uniform.js";
 import type { OpenView, Pane, Shown, Table, View } from "./view.js";
 import { VIEWS } from "./views/index.js";
+import { decoderRead, isOfSteps } from "./views/steps.js";
 import { showError } from "./errors.js";
 
 /** Callbacks of a pane. */
@@ -46,8 +47,13 @@ export class Panel implements Pane {
   private nextView: View | null = null;
   private readonly tables = new Map<Read, Table>();
   private state: State;
+  stepOfOther: number | null = null;
   /** Size of the host when it was last drawn. */
   private size = [0, 0];
+  /** Last movement of the pointer over the host; null outside of it. */
+  private pointer: PointerEvent | null = null;
+  /** Last tooltip of this pane: its point, the state it was computed for, and whether it is that of the pointer. */
+  private lastTip: { at: { x: number; y: number }; shown: Shown; isPointed: boolean } | null = null;
 
   constructor(
     readonly page: Page,
@@ -56,6 +62,8 @@ export class Panel implements Pane {
   ) {
     this.state = state;
     this.root.append(this.header, this.errors, this.host, this.footer);
+    this.host.addEventListener("pointermove", (event) => (this.pointer = event), { capture: true });
+    this.host.addEventListener("pointerleave", () => (this.pointer = null));
     this.resizeObserver = new ResizeObserver(() => {
       const { clientWidth, clientHeight } = this.host;
       if (clientWidth !== this.size[0] || clientHeight !== this.size[1]) this.redraw();
@@ -92,20 +100,28 @@ export class Panel implements Pane {
   }
 
   choose(change: Partial<Shown>, view = this.state.view): void {
+    this.stepOfOther = null;
     this.setState({ shown: this.changed(change), view }, true);
   }
 
-  /** Apply the state of the other pane, as far as this sample has the same read, head and query. */
+  /** Apply the state of the other pane, as far as this sample has the same read, head and query. Steps of the outputs
+   *  correspond by number, other queries by label and number. */
   follow({ shown, view }: State): void {
     const similar = mostSimilar(this.shown.sample, shown.read, this.shown.read);
-    const read = similar?.kind === shown.read.kind ? similar : this.shown.read;
+    const decoder = isOfSteps(shown.read) ? decoderRead(this.shown.sample, this.shown.read) : null;
+    const read = similar?.kind === shown.read.kind ? similar : (decoder ?? this.shown.read);
     // A read with one head has no choice of a head that this one could follow.
     const hasHead = shown.read.heads.length > 1 && shown.head < read.heads.length;
     const head = hasHead ? shown.head : this.shown.head;
-    const change = this.changed({ read, head, scale: shown.scale });
+    const change = this.changed({ read, head, scale: shown.scale, part: shown.part });
     const labels = (of: Shown) => of.sample.axes[of.read.queries]!.labels;
     const isSameLabel = shown.query === null || labels(shown)[shown.query] === labels(change)[shown.query];
-    if (isSameLabel) change.query = shown.query;
+    const last = labels(change).length - 1;
+    this.stepOfOther = null;
+    if (shown.query !== null && isOfSteps(shown.read) && isOfSteps(read)) {
+      change.query = Math.min(shown.query, last);
+      if (shown.query > last) this.stepOfOther = shown.query;
+    } else if (isSameLabel) change.query = shown.query;
     this.setState({ shown: change, view }, false);
   }
 
@@ -125,7 +141,11 @@ export class Panel implements Pane {
   ): void {
     const table = this.tables.get(shown.read) ?? null;
     if (!at) hideTip();
-    else showTip(at, shown, table, { query, key, more });
+    else {
+      const { clientX = NaN, clientY = NaN } = this.pointer ?? {};
+      this.lastTip = { at, shown: this.shown, isPointed: Math.hypot(at.x - clientX, at.y - clientY) < 1 };
+      showTip(at, shown, table, { query, key, more });
+    }
     if (table?.isLoaded(this.shown.head) && shown.read === this.shown.read) {
       moveMark(this.footer.querySelector(".marked-scale"), uniformWeight(this.shown, table, (at && query) ?? this.shown.query));
     }
@@ -201,6 +221,7 @@ export class Panel implements Pane {
       if (view && view !== this.opened?.view) this.change(view);
       this.size = [this.host.clientWidth, this.host.clientHeight];
       await this.opened?.drawn.show(shown);
+      if (shown === this.shown) this.updateTip();
       const most = this.opened?.drawn.darkest?.() ?? null;
       if (most !== null && shown === this.shown) this.updateFooter(table, most);
     } catch (error) {
@@ -212,6 +233,20 @@ export class Panel implements Pane {
     }
   }
 
+  /** Compute the open tooltip again for what is now under the pointer; close that of another cell of an earlier state. */
+  private updateTip(): void {
+    const { lastTip, pointer } = this;
+    if (!lastTip || openTip() !== lastTip.at) return;
+    if (!lastTip.isPointed && lastTip.shown === this.shown) return;
+    hideTip();
+    if (!pointer || !lastTip.isPointed) return;
+    const { clientX, clientY, pointerType } = pointer;
+    const below = document.elementFromPoint(clientX, clientY);
+    if (below && this.host.contains(below)) {
+      below.dispatchEvent(new PointerEvent("pointermove", { clientX, clientY, pointerType, bubbles: true }));
+    }
+  }
+
   private change(view: View): void {
     this.opened?.drawn.close();
     hideTip();
@@ -220,13 +255,17 @@ export class Panel implements Pane {
     this.opened = { view, drawn: view.open(this.host, this) };
   }
 
-  /** Go to the next or previous head, layer, query or view. */
-  step(what: "head" | "layer" | "query" | "view", by: number): void {
+  /** Go to the next or previous head, layer, query, sample or view. */
+  step(what: "head" | "layer" | "query" | "sample" | "view", by: number): void {
     const { shown } = this;
     if (what === "view") {
       const views = this.views;
       const at = views.findIndex((view) => view.name === this.view);
       this.choose({}, views[(at + by + views.length) % views.length]!.name);
+    } else if (what === "sample") {
+      const samples = shown.capture.samples.filter(({ reads }) => reads.length);
+      const sample = samples[(samples.indexOf(shown.sample) + by + samples.length) % samples.length]!;
+      if (sample !== shown.sample) this.choose({ sample, query: null, key: null });
     } else if (what === "layer") {
       const reads = siblings(shown.sample, shown.read);
       this.choose({ read: reads[(reads.indexOf(shown.read) + by + reads.length) % reads.length]! });

@@ -22,6 +22,7 @@ export function toFragment(page: Page, { shown, view }: State, prefix = ""): str
     ["scale", shown.scale === defaultScale(shown.sample, shown.read) ? null : shown.scale],
     ["query", shown.query],
     ["key", shown.key],
+    ["part", shown.part || null],
   ];
   return fields
     .filter(([, value]) => value !== null)
@@ -54,6 +55,7 @@ export function fromFragment(page: Page, fragment: string, prefix = ""): State |
     query: parseIndex(field("query"), 0, sample.axes[selected.queries]!.labels.length),
     key: parseIndex(field("key"), 0, sample.axes[selected.keys]!.labels.length),
     scale: parseScale(field("scale")) ?? defaultScale(sample, selected),
+    part: field("part") ?? "",
   };
   if (selected.heads.length === 1) shown.head = 0;
   return { shown, view: field("view") ?? "" };

@@ -8,7 +8,7 @@ export function groupName(sample: Sample, read: Read): string {
   if (read.measure === "contribution") return "All parts of the model";
   const query = sample.axes[read.queries]?.kind ?? "item";
   const keys = plural(sample.axes[read.keys]?.kind ?? "item");
-  const queries = read.queries === "output" ? `target ${plural(query)}` : plural(query);
+  const queries = read.queries === "output" ? `output ${plural(query)}` : plural(query);
   const names: Record<Read["kind"], string> = {
     "encoder self": `Encoder self-attention (${keys})`,
     "decoder self": `Decoder self-attention (${queries})`,
@@ -127,7 +127,8 @@ export const KEYS: [keys: string[], does: string][] = [
   [["+", "-"], "zoom in, out"],
   [["0"], "reset zoom"],
   [["n", "p"], "pin the next, previous query: step through the output"],
-  [["Esc"], "unpin; close this help"],
+  [["Esc"], "unpin; stop presenting; close this help"],
+  [["<", ">"], "previous, next sample"],
   [["c"], "compare two samples side by side"],
   [["f"], "present: fill the screen, with large type"],
   [["s"], "save the view as SVG or PNG"],

@@ -2,10 +2,14 @@
 
 import { make, pageZoom } from "./dom.js";
 import { formatExact, headName, readable } from "./format.js";
+import { siblings } from "./reads.js";
 import type { Shown, Table } from "./view.js";
+
+type Point = { x: number; y: number };
 
 const GAP = 14;
 const tip = make("div", { id: "tip", role: "tooltip", hidden: true });
+let openedAt: Point | null = null;
 
 export function addTip(): void {
   document.body.append(tip);
@@ -13,12 +17,18 @@ export function addTip(): void {
 
 export function hideTip(): void {
   tip.hidden = true;
+  openedAt = null;
+}
+
+/** Point of the open tooltip; null if none is open. */
+export function openTip(): Point | null {
+  return openedAt;
 }
 
 /** Show the tooltip beside a point (client coordinates); `loadedTable`: table of the shown read, null until it is
  *  loaded. */
 export function showTip(
-  at: { x: number; y: number },
+  at: Point,
   shown: Shown,
   loadedTable: Table | null,
   { query, key, more, picture }: { query: number | null; key: number | null; more: string[]; picture?: HTMLElement },
@@ -34,6 +44,7 @@ export function showTip(
   if (picture) lines.push(picture);
   tip.replaceChildren(...lines.filter((line) => line !== null));
   tip.hidden = false;
+  openedAt = at;
   moveTo(at);
 }
 
@@ -55,8 +66,9 @@ function numberLine(
   table: Table | null,
   { query, key, text }: { query: number; key: number; text: string },
 ): HTMLElement {
-  const head = headName(shown.read, shown.head);
-  const of = make("span", { class: "pale" }, head ? ` ${head}` : "");
+  const layer = siblings(shown.sample, shown.read).length > 1 ? `layer ${shown.read.layer}` : "";
+  const name = [layer, headName(shown.read, shown.head)].filter(Boolean).join(", ");
+  const of = make("span", { class: "pale" }, name ? ` ${name}` : "");
   if (text) return make("div", {}, make("b", { class: "number" }, text), of);
   if (!table) return make("div", { class: "pale" }, "\u2026");
   return make("div", { class: "pale" }, `Omitted from this page${boundText(shown, table, query, key)}`, of);
@@ -74,7 +86,7 @@ function boundText(shown: Shown, table: Table, query: number, key: number): stri
   return `: at most ${formatExact(least, 9)}${topK.numbers.some((number) => number < 0) ? " in magnitude" : ""}.`;
 }
 
-function moveTo({ x, y }: { x: number; y: number }): void {
+function moveTo({ x, y }: Point): void {
   const { width, height } = tip.getBoundingClientRect();
   const left = x + GAP + width > window.innerWidth - 8 ? x - GAP - width : x + GAP;
   const top = y + GAP + height > window.innerHeight - 8 ? y - GAP - height : y + GAP;

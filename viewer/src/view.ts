@@ -43,10 +43,14 @@ export interface Shown {
   key: number | null;
   /** Number with the darkest color: 1, or the largest number shown. */
   scale: "one" | "largest";
+  /** Matrix that the view walk shows when presenting, such as "Q"; "": its first. */
+  part: string;
 }
 
 export interface Pane {
   readonly page: Page;
+  /** Step of the other pane if it is linked and this output has fewer: then this pane stays at its last; else null. */
+  readonly stepOfOther: number | null;
   /** Change the selection; then `show` of the open view is called, or another view is opened. */
   choose(change: Partial<Shown>, view?: string): void;
   table(read: Read): Promise<Table>;

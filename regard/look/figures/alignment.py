@@ -103,6 +103,7 @@ def plot_alignment(
     path: str | Path,
     *,
     layer: int | None = None,
+    width: float | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Plot attention weights: target tokens as rows, source tokens as columns, darker for larger weights.
@@ -110,6 +111,7 @@ def plot_alignment(
     alignments: one alignment, or one per layer.
     path:       file to write, .png, .svg or .pdf; returned. SVG and PDF keep the labels as text.
     layer:      layer to plot head by head, from 1; by default the last.
+    width:      largest width of the figure in centimeters; by default 18, and more if one matrix needs it.
     Raises:     UserError for another suffix, an existing file (unless overwrite), or if the folder or layer does not
                 exist; ValueError for alignments of different tokens.
     """
@@ -125,7 +127,7 @@ def plot_alignment(
         source, target = ([escape_missing(label, families) for label in labels] for labels in (source, target))
         title = escape_missing(title, families)
     with plot_style(families):
-        figure = _draw(_panels(layers, shown), source=source, target=target, title=title, names=shown.axes)
+        figure = _draw(_panels(layers, shown), source=source, target=target, title=title, names=shown.axes, width=width)
         picture = render_figure(figure, path.suffix.lower())
     write_atomically(path, picture, overwrite=overwrite)
     return path
@@ -178,9 +180,16 @@ def plot_style(families: Sequence[str]) -> Iterator[None]:
 
 
 def _draw(
-    panels: Sequence[_Panel], *, source: Sequence[str], target: Sequence[str], title: str, names: tuple[str, str]
+    panels: Sequence[_Panel],
+    *,
+    source: Sequence[str],
+    target: Sequence[str],
+    title: str,
+    names: tuple[str, str],
+    width: float | None,
 ) -> Figure:
-    layout = lay_out([panel.title for panel in panels], source=source, target=target)
+    inches = None if width is None else width / 2.54
+    layout = lay_out([panel.title for panel in panels], source=source, target=target, width=inches)
     figure = Figure(figsize=layout.size)
     for number, panel in enumerate(panels):
         axes = figure.add_axes(layout.box(number))

@@ -16,6 +16,7 @@ By default the read nearest to the output is plotted: chain, pooling, cross, rec
 `layer` select another. Token by token the mean over all layers is plotted, unless `layer` is given. (xu2015, figure 2)
 """
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from regard.errors import UserError
 from regard.layers.read import Kind
@@ -39,8 +41,12 @@ ViewName = Literal[
     "alignment", "chain", "heat", "boxes", "events", "tracks", "links", "walk", "multihead", "contributions"
 ]
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
-HEAD_VIEWS, QUERY_VIEWS = ("links", "walk", "contributions"), ("walk",)
-"""Views that show one head, and one query."""
+_OPTION_VIEWS: dict[str, tuple[ViewName, ...]] = {
+    "head": ("alignment", "links", "walk", "contributions"),
+    "query": ("walk",),
+    "width": ("alignment",),
+}
+"""Views that have an option."""
 
 _NEAREST: tuple[Kind, ...] = ("chain", "pooling", "cross", "recurrent", "encoder self", "decoder self", "other")
 PictureT = TypeVar("PictureT", Image, Sound, Plane)
@@ -56,6 +62,7 @@ def draw(
     layer: int | None = None,
     head: int | None = None,
     query: int | None = None,
+    width: float | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Plot one sample of a capture to a .png, .svg or .pdf file.
@@ -65,22 +72,26 @@ def draw(
     view:   one of VIEWS; by default the one that fits.
     kind:   kind of the reads to plot (regard.layers.read); by default those nearest to the output.
     layer:  layer to plot head by head, from 1; by default the last.
-    head:   head of the views links (by default the mean over heads) and walk (by default the first), and score of the
-            view contributions (by default the best), from 1.
+    head:   head of the views alignment (by default all), links (by default the mean over heads) and walk (by default
+            the first), and score of the view contributions (by default the best), from 1.
     query:  query of the view walk, from 1; by default all.
+    width:  largest width of the view alignment in centimeters; by default 18, and more if one matrix needs it.
     Raises: UserError for another suffix, an existing file (unless overwrite), if the sample, view, read, layer, head or
-            query does not exist, the view shows no single head or query, or vectors that it shows were not recorded;
+            query does not exist, the view does not have an option, or vectors that it shows were not recorded;
             ValueError if nothing was recorded.
     """
     if not 0 <= sample < len(samples):
         raise UserError(f"sample must be between 0 and {len(samples) - 1}, got {sample}")
     sample_maps = samples[sample]
     view_name = view or _default_view(sample_maps, kind)
-    for name, number, views in (("head", head, HEAD_VIEWS), ("query", query, QUERY_VIEWS)):
-        if number is not None and view_name not in views:
-            raise UserError(f"`{name}` selects one of the views {', '.join(views)}, got view {view_name!r}")
+    for name, number in (("head", head), ("query", query), ("width", width)):
+        if number is not None and view_name not in (views := _OPTION_VIEWS[name]):
+            plural = "s" if len(views) > 1 else ""
+            raise UserError(f"`{name}` is an option of the view{plural} {', '.join(views)}, got view {view_name!r}")
+    if width is not None and not 0 < width < math.inf:
+        raise UserError(f"`width` must be a positive number of centimeters, got {width}")
     drawings: dict[str, Callable[[], Path]] = {
-        "alignment": lambda: _alignment(sample_maps, path, kind, layer, overwrite=overwrite),
+        "alignment": lambda: _alignment(sample_maps, path, kind, layer, head=head, width=width, overwrite=overwrite),
         "chain": lambda: _chain(sample_maps, path, layer, overwrite=overwrite),
         "heat": lambda: _heat(sample_maps, path, kind, layer, overwrite=overwrite),
         "boxes": lambda: _boxes(sample_maps, path, overwrite=overwrite),
@@ -152,22 +163,43 @@ def _layer(maps: Sequence[AttentionMap], layer: int | None) -> AttentionMap:
     return maps[-1 if layer is None else layers.index(layer)]
 
 
-def _alignment(sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int | None, *, overwrite: bool) -> Path:
+def _select_head(attention_map: AttentionMap, head: int | None) -> tuple[Tensor, str]:
+    """Return the weights (head, query, key) of one head, from 1, and its name; None: of all."""
+    count = len(attention_map.heads)
+    if head is None:
+        return attention_map.weights.float(), ""
+    if not 1 <= head <= count:
+        raise UserError(f"head must be between 1 and {count}, got {head}")
+    return attention_map.head(head - 1).float()[None], f"head {head} of {count}"
+
+
+def _alignment(
+    sample_maps: SampleMaps,
+    path: Path,
+    kind: Kind | None,
+    layer: int | None,
+    *,
+    head: int | None,
+    width: float | None,
+    overwrite: bool,
+) -> Path:
     maps = _maps(sample_maps, kind)
-    layer_number = maps.index(_layer(maps, layer)) + 1
+    shown = _layer(maps, layer)
+    drawn = maps if head is None else (shown,)
+    selected = [_select_head(attention_map, head) for attention_map in drawn]
     layers = [
         Alignment(
             source=sample_maps.keys(attention_map).labels,
             target=sample_maps.queries(attention_map).labels,
-            weights=attention_map.weights.float(),
-            layer=f"layer {attention_map.layer}" if len(maps) > 1 else "",
-            head_names=attention_map.heads,
+            weights=weights,
+            layer=", ".join(filter(None, (f"layer {attention_map.layer}" if len(maps) > 1 else "", name))),
+            head_names=attention_map.heads if head is None else (name,),
             title=sample_maps.sample.title,
             axes=(_axis_title(sample_maps, "keys", attention_map), _axis_title(sample_maps, "queries", attention_map)),
         )
-        for attention_map in maps
+        for attention_map, (weights, name) in zip(drawn, selected, strict=True)
     ]
-    return plot_alignment(layers, path, layer=layer_number, overwrite=overwrite)
+    return plot_alignment(layers, path, layer=drawn.index(shown) + 1, width=width, overwrite=overwrite)
 
 
 def _axis_title(sample_maps: SampleMaps, role: Literal["queries", "keys"], attention_map: AttentionMap) -> str:
@@ -188,16 +220,14 @@ def _links(
 ) -> Path:
     """Plot the lines of one head, or of the mean over heads."""
     attention_map = _layer(_maps(sample_maps, kind), layer)
-    count = len(attention_map.heads)
-    if head is not None and not 1 <= head <= count:
-        raise UserError(f"head must be between 1 and {count}, got {head}")
-    weights = attention_map.weights.float().mean(0) if head is None else attention_map.head(head - 1).float()
-    which = f"head {head} of {count}" if head is not None else f"mean of {count} heads" if count > 1 else ""
+    weights, which = _select_head(attention_map, head)
+    if head is None and len(weights) > 1:
+        which = f"mean of {len(weights)} heads"
     about = ", ".join(filter(None, (attention_map.kind, f"layer {attention_map.layer}", which)))
     return plot_links(
         sample_maps.queries(attention_map).labels,
         sample_maps.keys(attention_map).labels,
-        weights.numpy(),
+        weights.mean(0).numpy(),
         path,
         title=sample_maps.sample.title,
         about=about,

@@ -12,7 +12,12 @@ SLANT = 60
 TITLE_FONT = 9.0
 """Font size of a panel's title, in points."""
 
+_WIDTH = 18 / 2.54
+"""Default width of a figure: that of a page."""
 _MAX_WIDTH, _MAX_HEIGHT = 16.0, 40.0
+"""Largest width of a single panel, and largest height."""
+_MARGIN, _SCALE = 0.45, 0.75
+"""Width of the axis title and of the edges, and of the color scale."""
 _CELL, _SMALL_CELL = 0.24, 0.125
 _GAP, _TITLE_HEIGHT = 0.25, 0.30
 _MIN_FONT, _MAX_FONT = 6.0, 9.5
@@ -57,18 +62,33 @@ class Layout:
         )
 
 
-def lay_out(titles: Sequence[str], *, source: Sequence[str], target: Sequence[str]) -> Layout:
+def lay_out(
+    titles: Sequence[str], *, source: Sequence[str], target: Sequence[str], width: float | None = None
+) -> Layout:
     """Return the layout of one panel per title, of len(target) rows and len(source) columns.
 
-    Panels are side by side as long as labels are readable, else in several rows of equal length. Cells shrink to a
-    largest size of the figure; if labels do not fit, only some are shown.
+    Panels are side by side as long as labels are readable, else in several rows of equal length. Cells shrink to the
+    width of the figure; if labels do not fit, only some are shown.
+
+    width: of the figure with its labels and scale, at most; default: 18 cm, and more if one panel needs it.
     """
     title_width = max(width_em(title) for title in titles) * TITLE_FONT * _POINT
-    least = max(len(source) * _SMALL_CELL, title_width) + _GAP
-    columns = min(len(titles), max(1, int(_MAX_WIDTH / least)))
-    rows = math.ceil(len(titles) / columns)
+
+    def extent(columns: int, cells: float) -> float:
+        """Return the width of the panels of a row, with the scale at the last, for a width of the cells of a panel."""
+        return (columns - 1) * (max(cells, title_width) + _GAP) + max(cells + _SCALE, title_width)
+
+    least = len(source) * _SMALL_CELL
+    left = max(width_em(label) for label in target) * _MAX_FONT * _POINT + _MARGIN
+    room = (_WIDTH if width is None else width) - left
+    if width is None:
+        room = max(room, min(_MAX_WIDTH, extent(1, least)))
+    fitting = [columns for columns in range(1, len(titles) + 1) if extent(columns, least) <= room]
+    rows = math.ceil(len(titles) / max(fitting, default=1))
     columns = math.ceil(len(titles) / rows)
-    cell_width = min(_CELL, (_MAX_WIDTH / columns - _GAP) / len(source))
+    wide = (room - (columns - 1) * _GAP - _SCALE) / columns  # wider than titles, or else:
+    cells = wide if wide > title_width else room - (columns - 1) * (title_width + _GAP) - _SCALE
+    cell_width = min(_CELL, max(cells / len(source), _POINT / 4))
     cell_height = min(max(cell_width, _SMALL_CELL), _MAX_HEIGHT / rows / len(target))
     source_font, target_font = _font(cell_width), _font(cell_height)
     longest = max(width_em(label) for label in source)

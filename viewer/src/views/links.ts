@@ -1,10 +1,10 @@
 /** Queries and keys as words, connected by lines; stronger lines are larger weights. */
 
 import { DrawnPath } from "../svg.js";
-import { truncate } from "../axes.js";
+import { titlesOf, truncate } from "../axes.js";
 import { isDark, scaleOf, type Scale } from "../color.js";
 import { font, make, cssVariable } from "../dom.js";
-import { headName, plural, formatShort, axisLabel } from "../format.js";
+import { headName, formatShort, axisLabel } from "../format.js";
 import type { OpenView, Pane, Shown, Table, View } from "../view.js";
 import { isPresenting } from "../present.js";
 import { largestIndices, maxMagnitude, threshold } from "./largest.js";
@@ -257,9 +257,7 @@ class Links implements OpenView {
   private paintHeadings(drawing: CanvasRenderingContext2D): void {
     const { shown, layout: places } = this;
     if (!places || !shown) return;
-    const { sample, read } = shown;
-    const keys = heading("keys", read.keys, sample.axes[read.keys]!.kind);
-    const queries = heading("queries", read.queries, sample.axes[read.queries]!.kind);
+    const { down: queries, across: keys } = titlesOf(shown);
     drawing.font = font(12);
     drawing.fillStyle = cssVariable("--pale");
     drawing.textBaseline = "middle";
@@ -329,12 +327,6 @@ class Links implements OpenView {
     this.pane.tip(null, this.shown!, null, null);
     this.canvas.close();
   }
-}
-
-/** Heading of a side, such as "queries (target tokens)". */
-function heading(role: "queries" | "keys", axis: string, kind: string): string {
-  const origin = { output: "target ", "decoder input": "target ", source: "source " }[axis] ?? "";
-  return `${role} (${origin}${plural(kind)})`;
 }
 
 function column(side: Side): HTMLElement {

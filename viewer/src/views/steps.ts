@@ -25,7 +25,7 @@ export const steps: View = {
 };
 
 /** Return true if the queries of a read are the decoding steps: those of a chain read the token before. */
-function isOfSteps(read: Read): boolean {
+export function isOfSteps(read: Read): boolean {
   return read.queries === "output" || (read.queries === "decoder input" && read.kind === "chain");
 }
 
@@ -146,7 +146,9 @@ class Steps implements OpenView {
       scrollIntoBox(this.output, button);
       if (isInside) button.focus({ preventScroll: true });
     });
-    this.count.textContent = `step ${this.step + 1} of ${all.length}`;
+    const { stepOfOther } = this.pane;
+    const other = stepOfOther === null ? "" : `, the last (step ${stepOfOther + 1} on the other side)`;
+    this.count.textContent = `step ${this.step + 1} of ${all.length}${other}`;
     this.previousButton.disabled = this.step === 0;
     this.nextButton.disabled = this.step === all.length - 1;
   }
@@ -297,8 +299,10 @@ class Steps implements OpenView {
       : centerOf(this.output.querySelector(`[data-entry="${query}"]`));
   }
 
+  /** Arrow keys go from step to step; when presenting, all of them and the keys of a presenter. */
   handleKey(key: string): boolean {
-    if (key === "ArrowLeft" || key === "ArrowRight") this.stepQuery(key === "ArrowLeft" ? -1 : 1);
+    const by = { ArrowRight: 1, ArrowDown: 1, PageDown: 1, ArrowLeft: -1, ArrowUp: -1, PageUp: -1 }[key];
+    if (by && (isPresenting() || key === "ArrowLeft" || key === "ArrowRight")) this.stepQuery(by);
     else if (key === "Home") this.goTo(0);
     else if (key === "End") this.goTo(Infinity);
     else if (key === " ") this.togglePlay();

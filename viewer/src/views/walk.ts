@@ -20,6 +20,8 @@ const [SIDE, CELL, MOST_CELLS] = [300, 14, 150];
 const [CAPTION, LEAST_ZOOM, MOST_ZOOM] = [28, 0.75, 2.5];
 /** Largest number of terms of a sum, and of rows of the table. */
 const [MOST_TERMS, MOST_KEYS] = [12, 200];
+/** Name of the last step when presenting. */
+const TABLE = "table";
 
 export const walk: View = {
   name: "walk",
@@ -46,9 +48,9 @@ class Walk implements OpenView {
   private readonly formula = make("p", { class: "walk-formula", "aria-live": "polite" });
   private readonly asked = make("div", { class: "walk-asked" });
   private canvases = new Map<string, { canvas: HTMLCanvasElement; part: Part; cell: CellSize }>();
-  /** When presenting: the step that is shown, and the number of steps. */
+  /** When presenting: the step that is shown, and the names of the matrices of each; of the last, "table". */
   private step = 0;
-  private count = 1;
+  private screens: string[][] = [];
   private shown: Shown | null = null;
   private numbers: WalkNumbers | null = null;
   private active: { name: string; row: number; column: number } | null = null;
@@ -101,6 +103,8 @@ class Walk implements OpenView {
       return true;
     }
     if (key.startsWith("Page")) return false;
+    // Of two sides the page scrolls, and with it both.
+    if (this.box.scrollHeight <= this.box.clientHeight) return false;
     const { top } = this.box.getBoundingClientRect();
     const starts = [...this.steps.querySelectorAll("section, figure + figure")];
     const tops = starts.map((start) => start.getBoundingClientRect().top - top).sort((a, b) => a - b);
@@ -115,9 +119,9 @@ class Walk implements OpenView {
   }
 
   private goTo(step: number): void {
-    this.step = Math.max(0, Math.min(this.count - 1, step));
     this.active = null;
-    if (this.shown) void this.show(this.shown);
+    this.step = Math.max(0, Math.min(this.screens.length - 1, step));
+    this.pane.choose({ part: this.screens[this.step]![0]! });
   }
 
   /** Create the matrices of all steps. */
@@ -153,14 +157,17 @@ class Walk implements OpenView {
     this.box.replaceChildren(tools, this.steps, this.formula);
     const area = { width: this.steps.clientWidth, height: this.steps.clientHeight - CAPTION };
     const steps = stepsOf(numbers).flatMap(([title, parts]) => screensOf(parts, numbers, area).map((screen) => ({ title, ...screen })));
-    this.count = steps.length + 1;
-    this.step = Math.min(this.step, this.count - 1);
+    this.screens = [...steps.map((step) => step.parts.map(({ name }) => name)), [TABLE]];
+    const { length } = this.screens;
+    const found = this.screens.findIndex((names) => names.includes(this.shown!.part));
+    // Without the matrix that the other side shows, this one stays where it is.
+    this.step = this.shown!.part ? Math.min(found < 0 ? this.step : found, length - 1) : 0;
     const shown = steps[this.step];
     if (shown) this.steps.append(make("section", {}, ...shown.parts.map((part) => this.figure(part, numbers, shown.cell))));
     else this.showTable();
-    title.textContent = `step ${this.step + 1} of ${this.count}: ${shown?.title ?? "the keys of one query"}`;
+    title.textContent = `step ${this.step + 1} of ${length}: ${shown?.title ?? "the keys of one query"}`;
     previous.disabled = this.step === 0;
-    next.disabled = this.step === this.count - 1;
+    next.disabled = this.step === length - 1;
   }
 
   /** Show the table instead of matrices, as large as the window allows. */
@@ -175,9 +182,10 @@ class Walk implements OpenView {
     const { rows, columns } = part.matrix;
     const size = `${rows.toLocaleString("en")} \u00d7 ${columns.toLocaleString("en")}`;
     const reduced = rows > MOST_CELLS || columns > MOST_CELLS;
+    const scale = part.isWeights ? "" : `, up to \u00b1${formatShort(reduceCells(part.matrix, MOST_CELLS).most)}`;
     const note = reduced
-      ? `${size}, a cell: largest of ${Math.ceil(rows / MOST_CELLS)} \u00d7 ${Math.ceil(columns / MOST_CELLS)}`
-      : size;
+      ? `${size}${scale}, a cell: largest of ${Math.ceil(rows / MOST_CELLS)} \u00d7 ${Math.ceil(columns / MOST_CELLS)}`
+      : `${size}${scale}`;
     const canvas = make("canvas", { role: "img", "data-part": part.name, "aria-label": `${part.title}, ${note}` });
     this.canvases.set(part.name, { canvas, part, cell });
     const at = (event: MouseEvent) => ({

@@ -124,7 +124,8 @@ class LabeledConfig:
     and counts them."""
 
     max_length: Length = 512
-    """Maximum length of a text, in tokens; longer texts are truncated."""
+    """Maximum length of a text, in tokens. Longer texts are cut and counted in training and evaluation; for `predict`
+    and `look`, they are inputs that cannot be used (predict --on-bad)."""
 
     target: TargetKind = "class"
     """Kind of target: class (one class per input), labels (multi-label: any number of labels) or number (regression:

@@ -382,3 +382,27 @@ def test_predictions_are_written(reviews: Path, tmp_path: Path, capsys: pytest.C
     assert [line["label"] for line in lines] == load(reviews).predict([line["source"] for line in lines])
     assert main(f"evaluate {reviews} --predictions {out}".split()) == 2
     assert "exists; it is replaced only with --force" in capsys.readouterr().err
+
+
+def test_long_texts_are_bad_inputs_and_are_cut_and_counted_in_evaluation(
+    reviews: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "dull " * 511 + "lovely lovely"
+    (tmp_path / "long.tsv").write_text(f"{long}\tbad\nit was great\tgood\n", encoding="utf-8")
+    (tmp_path / "lines.txt").write_text(f"{long}\nit was great\n", encoding="utf-8")
+    assert main(["predict", str(reviews), long]) == 2
+    assert "input 1 has 513 words, more than the run's --data.max-length 512" in capsys.readouterr().err
+    assert main(["look", str(reviews), long]) == 2
+    assert "input 1 has 513 words, more than" in capsys.readouterr().err
+    assert main(["predict", str(reviews), str(tmp_path / "lines.txt"), "--on-bad", "skip"]) == 0
+    assert capsys.readouterr().out == "\ngood\n"
+    assert main(["predict", str(reviews), str(tmp_path / "lines.txt"), "--on-bad", "truncate", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "truncated: input 1" in err
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert answers[0]["source"] == "dull " * 511 + "lovely"
+    files = {"--data.test": tmp_path / "long.tsv", "--predictions": tmp_path / "answers.jsonl"}
+    assert main(["evaluate", str(reviews), *(str(word) for pair in files.items() for word in pair)]) == 0
+    assert "long.tsv: 1 of 2 texts are longer than --data.max-length 512 words, and cut there" in capsys.readouterr().err
+    lines = (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["labels"] for line in lines] == [answer["labels"] for answer in answers]

@@ -30,7 +30,7 @@ from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.config import replace_shared
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Examples, Prepared, plan_by_length
+from regard.recipes.base.recipe import Examples, Prepared, describe_too_long, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
 from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader, RatioTexts, attach_ratios
@@ -88,6 +88,16 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         """Return the texts at these indices."""
         return [data.sources[i] for i in keep]
 
+    def usable(self, examples: Examples[Pairs]) -> Examples[list[str]]:
+        """Return the texts with a valid target, cut to data.max_length tokens."""
+        usable = super().usable(examples)
+        whole, texts = usable.data, [self.shorten(text) for text in usable.data]
+        cut = [i for i, (before, text) in enumerate(zip(whole, texts, strict=True)) if len(text) < len(before)]
+        limit = f"--data.max-length {self.config.data.max_length} {self.tokenizer.noun}"
+        note = f"{examples.origin}: {len(cut):,} of {len(whole):,} texts are longer than {limit}, and cut there"
+        notes = (*usable.skipped, *([note] if cut else []))
+        return replace(usable, data=texts, input=texts.__getitem__, name=whole.__getitem__, skipped=notes)
+
     def learn(self, folder: Path) -> None:
         """Save the vocabulary, the targets and the log-count ratios of the training texts."""
         pairs, raw = self.train.data, self.raw_targets(self.train)
@@ -102,7 +112,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
             assert isinstance(target, ClassTarget)
             self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
             keep, classes = target.encode(raw)
-            texts = (self._cut(pairs.sources[i]) for i in keep)
+            texts = (self._segment(self.shorten(pairs.sources[i])) for i in keep)
             try:
                 sizes = {"num_classes": len(target.names), "kinds": self.feature_kinds}
                 ratios = LogCountRatios.from_texts(texts, classes, **sizes)
@@ -171,18 +181,25 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         texts = read_sources(path, "text", column=given.text_column, header=given.header, format=given.format)
         return (Input(text, str(path), line, problem) for line, text, problem in texts)
 
+    def shorten(self, value: str) -> str:
+        """Return the longest beginning of a text that is not too long."""
+        return self.tokenizer.shorten(value, self.config.data.max_length)
+
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
         """Return the ids of each text, and its log-count ratios.
 
-        Raises: UserError for an empty text.
+        Raises: UserError for a text that is empty or too long.
         """
-        prepared = Prepared(len(inputs))
+        prepared, most = Prepared(len(inputs)), self.config.data.max_length
         for owner, given in enumerate(inputs):
             text = given.strip()
             if not text:
                 raise UserError(f"input {first + owner} is empty: it has no words to classify")
-            ratios = None if self.ratios is None else self.ratios.compute(self._cut(text))
-            prepared.add(owner, (self.encode([text])[0].tolist(), ratios), text)
+            ids = self.encode([text])[0].tolist()
+            if len(ids) > most:
+                raise UserError(describe_too_long(first + owner, len(ids), self.tokenizer.noun, most))
+            ratios = None if self.ratios is None else self.ratios.compute(self._segment(text))
+            prepared.add(owner, (ids, ratios), text)
         return prepared
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
@@ -201,12 +218,11 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         return Sample(title=prepared.facts[row], axes={"source": Axis(labels=tuple(pieces), kind="token")})
 
     def encode(self, texts: Sequence[str]) -> Ragged:
-        """Return the ids of texts, cut to max_length."""
-        limit = self.config.data.max_length
-        return Ragged.from_sequences(ids[:limit] or [UNK] for ids in self.tokenizer.encode_batch(texts))
+        """Return the ids of texts."""
+        return Ragged.from_sequences(ids or [UNK] for ids in self.tokenizer.encode_batch(texts))
 
-    def _cut(self, text: str) -> list[str]:
-        return self.tokenizer.segment(text)[: self.config.data.max_length] or [""]
+    def _segment(self, text: str) -> list[str]:
+        return self.tokenizer.segment(text) or [""]
 
     def _compute_ratios(
         self, examples: Examples[list[str]], own: NDArray[Any] | None = None
@@ -221,7 +237,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         classes = [None] * len(texts) if own is None else own.tolist()
         ratios, size = [], 0
         for text, label in zip(texts, classes, strict=True):
-            ratios.append(self.ratios.compute(self._cut(text), label))
+            ratios.append(self.ratios.compute(self._segment(text), label))
             size += ratios[-1].nbytes
             if size > file_limit():
                 raise UserError(

@@ -112,8 +112,9 @@ class LabeledConfig:
     Default: text; 1, if a TSV or CSV has no such header."""
 
     label_column: tuple[Count | str, ...] = ()
-    """Column of the label, a text or an integer; or of the labels; or columns of one number each, which are then the
-    names of the numbers. Default: label; 2, if a TSV or CSV has no such header."""
+    """Column of the label, a text or an integer; or of the labels. Several columns are labels that hold where the cell
+    is 1 or true (target labels), or numbers (target number), with the names of the columns. Default: label; 2, if a TSV
+    or CSV has no such header."""
 
     header: Header = "auto"
     """Header row of TSV and CSV. auto: the first row, if it has the expected names or those of chosen
@@ -174,8 +175,9 @@ class ImagesConfig:
     if a TSV or CSV has no such header."""
 
     label_column: tuple[Count | str, ...] = ()
-    """Column of the label in a list, or columns of one number each, which are then the names of the numbers. Default:
-    label; 2, if a TSV or CSV has no such header."""
+    """Column of the label in a list, or of the labels. Several columns are labels that hold where the cell is 1 or true
+    (target labels), or numbers (target number), with the names of the columns. Default: label; 2, if a TSV or CSV has
+    no such header."""
 
     header: Header = "auto"
     """Header row of TSV and CSV. auto: the first row, if it has the expected names or those of chosen
@@ -663,8 +665,11 @@ def _check_train(train: str | tuple[str, ...] | None, val: str | tuple[str, ...]
 
 
 def _check_label_columns(columns: tuple[int | str, ...], target: TargetKind) -> None:
-    if len(columns) > 1 and target != "number":
-        raise UserError(f"`label_column` must be one column, unless `target` is number, got {len(columns)} columns.")
+    if len(columns) > 1 and target == "class":
+        raise UserError(
+            f"`label_column` must be one column for `target` class, got {len(columns)} columns; several are labels of 0 "
+            "and 1 with `target` labels, and numbers with `target` number."
+        )
     if len(set(map(str, columns))) < len(columns):
         raise UserError(f"`label_column` must name different columns, got {', '.join(map(str, columns))}.")
 

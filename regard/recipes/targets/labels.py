@@ -1,6 +1,7 @@
 """Targets that are labels: one of several classes, or any number of labels."""
 
 import shlex
+import unicodedata
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -164,6 +165,10 @@ class LabelsTarget(_NamedTarget):
         _, lists = parse_rows(raw, lambda text: parse_labels(text, data.separator, spellings))
         spellings.warn(raw.origin)
         names = [label for labels in lists for label in labels]
+        columns = data.label_column if len(data.label_column) > 1 else ()
+        never = [column for column in columns if _is_never(column, names)]
+        if never:
+            warnings.warn(f"{raw.origin}: no {raw.nouns[1]} has the label {never[0]!r}, which is left out", stacklevel=2)
         return cls._from_labels(Labels.from_names(names, least=1, origin=raw.origin), data)
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
@@ -239,6 +244,11 @@ def _rank_names(probabilities: Tensor, names: Sequence[str], n_best: int) -> lis
     values, numbers = probabilities.topk(min(n_best, len(names)), dim=-1)
     rows = zip(values.tolist(), numbers.tolist(), strict=True)
     return [[Ranked(names[i], value) for value, i in zip(*row, strict=True)] for row in rows]
+
+
+def _is_never(column: int | str, names: Sequence[str]) -> bool:
+    """Return True if a column chosen by its name is no label that occurs."""
+    return isinstance(column, str) and not column.isdecimal() and unicodedata.normalize("NFC", column) not in names
 
 
 def _is_decimal(name: str) -> bool:

@@ -132,12 +132,17 @@ class LabeledConfig:
     """Kind of target: class (one class per input), labels (multi-label: any number of labels) or number (regression:
     one number or several)."""
 
+    class_weights: Literal["none", "balanced"] = "none"
+    """Weights of the classes in the loss, for target class. balanced: n / (k n_c), for n_c of n inputs in one of k
+    classes, so that rare classes count as much as frequent ones; macro F1 then selects the weights of the model."""
+
     separator: str = ","
     """Separator of several labels or numbers in one cell; JSON lists need none."""
 
     def __post_init__(self) -> None:
         _check_separator(self.separator)
         _check_label_columns(self.label_column, self.target)
+        _check_class_weights(self.class_weights, self.target)
         _check_different(("text_column", self.text_column or "text"), self.label_column or ("label",))
         _check_train(self.train, self.val)
 
@@ -197,12 +202,17 @@ class ImagesConfig:
     """Kind of target: class (one class per input), labels (multi-label: any number of labels) or number (regression:
     one number or several)."""
 
+    class_weights: Literal["none", "balanced"] = "none"
+    """Weights of the classes in the loss, for target class. balanced: n / (k n_c), for n_c of n inputs in one of k
+    classes, so that rare classes count as much as frequent ones; macro F1 then selects the weights of the model."""
+
     separator: str = ","
     """Separator of several labels or numbers in one cell; JSON lists need none."""
 
     def __post_init__(self) -> None:
         _check_separator(self.separator)
         _check_label_columns(self.label_column, self.target)
+        _check_class_weights(self.class_weights, self.target)
         _check_different(("file_column", self.file_column or "file"), self.label_column or ("label",))
 
 
@@ -672,6 +682,11 @@ def _check_label_columns(columns: tuple[int | str, ...], target: TargetKind) -> 
         )
     if len(set(map(str, columns))) < len(columns):
         raise UserError(f"`label_column` must name different columns, got {', '.join(map(str, columns))}.")
+
+
+def _check_class_weights(weights: str, target: TargetKind) -> None:
+    if weights != "none" and target != "class":
+        raise UserError(f"`class_weights` must be none for `target` {target}, got {weights!r}.")
 
 
 def _check_different(column: tuple[str, int | str], labels: tuple[int | str, ...]) -> None:

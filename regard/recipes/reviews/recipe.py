@@ -158,6 +158,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         target, kinds = self.target, KINDS[self.feature_kinds]
         assert isinstance(target, ClassTarget)  # ratios are by class
         settings = {"kinds": kinds, "dropout": config.dropout, "label_smoothing": smoothing}
+        settings["class_weights"] = target.class_weights
         return build_classifier(
             config,
             build_token_reader(config, vocab, RatioTextReader),

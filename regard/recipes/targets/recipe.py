@@ -47,7 +47,7 @@ class TargetRecipe(Recipe[ConfigT]):
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
         super().__init__(run, notify, entry)
         self.kind = get_target_type(run.config.data)
-        self.metric, self.higher_is_better = self.kind.metric, self.kind.higher_is_better
+        self.metric, self.higher_is_better = self.kind.select_metric(run.config.data), self.kind.higher_is_better
 
     @abstractmethod
     def label_texts(self, data: Any) -> Sequence[str]:

@@ -11,13 +11,16 @@ import torch
 from PIL import Image
 
 from regard.cli.main import main
+from regard.data.config import LabeledConfig
 from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.pictures import patch_axis
-from regard.recipes.load import load
+from regard.recipes.base.run import Run
+from regard.recipes.load import create_recipe, load
 from regard.recipes.metrics.report import round_scores
 from regard.recipes.metrics.vectors import class_scores, class_table, label_table
+from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.targets.labels import ClassTarget
 from tests.helpers import close
 from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input
@@ -406,3 +409,24 @@ def test_long_texts_are_bad_inputs_and_are_cut_and_counted_in_evaluation(
     assert "long.tsv: 1 of 2 texts are longer than --data.max-length 512 words, and cut there" in capsys.readouterr().err
     lines = (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["labels"] for line in lines] == [answer["labels"] for answer in answers]
+
+
+def test_contradictions_of_the_data_are_reported(tmp_path: Path) -> None:
+    rows = {
+        "train": ["fine\tgood", "dull\tbad", "fine\tbad", "odd\tweird", "fine\tgood", "fine\tbad"],
+        "val": ["fine\tgood", "new\tbad"],
+        "test": ["dull\tbad", "odd\tbad", "new\tgood"],
+    }
+    for name, lines in rows.items():
+        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    data = LabeledConfig(**{name: str(tmp_path / f"{name}.tsv") for name in rows})
+    notices: list[str] = []
+    create_recipe(Run(recipe="reviews", seed=1, config=ReviewsRunConfig(data=data)), notices.append).check()
+    train, val, test = (f"{tmp_path / name}.tsv" for name in rows)
+    assert notices == [
+        f"{train}: 2 texts have another label than an equal text before; first: {train}, line 3 ('bad') and line 1 "
+        "('good')",
+        f"{val}: no validation text has the label weird of training",
+        f"{val}: 1 of 2 texts also occur in training; first: {val}, line 1",
+        f"{test}: 2 of 3 texts also occur in training; first: {test}, line 1",
+    ]

@@ -270,6 +270,8 @@ def get_field(row: dict[str, Any], name: str, *, also: tuple[type, ...] = ()) ->
     if not isinstance(value, str):
         expected = " or ".join(["a string", *(_TYPE_NAMES[kind] for kind in also)])
         found = "null" if value is None else f"{type(value).__name__} ({shown})"
+        if isinstance(value, list) and bool in also:  # the label of a class, or one of several
+            found += "; --data.target labels with one --data.label-column reads a list of labels"
         raise BadRow("field is not a string", f"field {name!r} must be {expected}, got {found}")
     return _check_encodable(value, name)
 

@@ -80,6 +80,31 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         labels = [(target,) for target in pairs.targets] if data.target == "class" else None
         return pairs.hold_out(data.val_share, "texts", seed=self.run.seed, labels=labels)
 
+    def check_examples(self, split: str, examples: Examples[Pairs]) -> None:
+        """Check as for all targets; notify of equal texts of different classes, or in training and in other data."""
+        super().check_examples(split, examples)
+        pairs = examples.data
+        if split != "train" and getattr(self.config.data, split) is not None:
+            known = set(self.train.data.sources)
+            both = [i for i, text in enumerate(pairs.sources) if text in known]
+            if both:
+                self.notify(
+                    f"{pairs.origin}: {len(both):,} of {len(pairs):,} texts also occur in training; first: "
+                    f"{pairs.where(both[0])}"
+                )
+        if split == "train" and self.config.data.target == "class":
+            first: dict[str, int] = {}
+            for i, text in enumerate(pairs.sources):
+                first.setdefault(text, i)
+            other = [i for i, (text, label) in enumerate(pairs) if pairs.targets[first[text]] != label]
+            if other:
+                before = first[pairs.sources[other[0]]]
+                self.notify(
+                    f"{pairs.origin}: {len(other):,} texts have another label than an equal text before; first: "
+                    f"{pairs.where(other[0])} ({pairs.targets[other[0]]!r}) and line {pairs.lines[before]} "
+                    f"({pairs.targets[before]!r})"
+                )
+
     def label_texts(self, data: Pairs) -> Sequence[str]:
         """Return the labels of texts."""
         return data.targets

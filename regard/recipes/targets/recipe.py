@@ -18,7 +18,15 @@ from regard.models.writers.vector import NoTermsError
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.config import RankedPrediction
 from regard.recipes.base.entry import Entry
-from regard.recipes.base.recipe import ConfigT, EmptyAnswerError, Examples, Prepared, Ranked, Recipe
+from regard.recipes.base.recipe import (
+    ConfigT,
+    EmptyAnswerError,
+    Examples,
+    Prepared,
+    Ranked,
+    Recipe,
+    join_items,
+)
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.vectors import LABEL_THRESHOLD, predict_all
@@ -92,9 +100,14 @@ class TargetRecipe(Recipe[ConfigT]):
         )
 
     def check_examples(self, split: str, examples: Examples[Any]) -> None:
-        """Check that the training targets can be learned."""
+        """Check that the training targets can be learned; notify of classes without validation data."""
         if split == "train":
             self.kind.fit(self.raw_targets(examples), self.run.config.data)
+        if split == "val" and self.run.config.data.target == "class":
+            missing = sorted({*self.label_texts(self.train.data)} - {*self.label_texts(examples.data)})
+            if missing:
+                name, noun = self.nouns
+                self.notify(f"{examples.origin}: no validation {noun} has the {name} {join_items(missing)} of training")
 
     def score(self, inference: ActiveModel, examples: Examples[Any], options: Any) -> dict[str, Any]:
         """Return the metrics of the target."""

@@ -677,8 +677,8 @@ def _check_train(train: str | tuple[str, ...] | None, val: str | tuple[str, ...]
 def _check_label_columns(columns: tuple[int | str, ...], target: TargetKind) -> None:
     if len(columns) > 1 and target == "class":
         raise UserError(
-            f"`label_column` must be one column for `target` class, got {len(columns)} columns; several are labels of 0 "
-            "and 1 with `target` labels, and numbers with `target` number."
+            f"`label_column` must be one column for `target` class, got {len(columns)} columns; several are labels of "
+            "0 and 1 with `target` labels, and numbers with `target` number."
         )
     if len(set(map(str, columns))) < len(columns):
         raise UserError(f"`label_column` must name different columns, got {', '.join(map(str, columns))}.")

@@ -249,12 +249,14 @@ def test_the_class_token_is_an_item_before_the_patches(pictures, tmp_path):
     data = f"--data.train {pictures / 'train'} --data.test {pictures / 'test'} --data.val-share 0.2"
     assert main(f"train images --model.pool first --run {tmp_path / 'run'} {data} {small} {limits}".split()) == 0
     trained, path = load(tmp_path / "run"), str(pictures / "test" / "standing" / "0.png")
-    (sample_maps,) = check_capture(trained, [path])
+    with pytest.warns(UserWarning, match=r"the item '\[class\]' has the whole score, .*--model.pool first"):
+        (sample_maps,) = check_capture(trained, [path])
     assert sample_maps.find("pooling") == ()
     (attention_map,) = sample_maps.find("encoder self")
     keys = sample_maps.keys(attention_map)
     assert (keys.labels[0], keys.places[0], keys.places[1]) == ("[class]", None, (0, 0, 0.5, 0.5))
-    trained.look([path]).plot(tmp_path / "look.png")
+    with pytest.warns(UserWarning, match="has the whole score"):
+        trained.look([path]).plot(tmp_path / "look.png")
 
 
 def test_naive_bayes_needs_items_of_words(capsys):
@@ -406,7 +408,9 @@ def test_long_texts_are_bad_inputs_and_are_cut_and_counted_in_evaluation(
     assert answers[0]["source"] == "dull " * 511 + "lovely"
     files = {"--data.test": tmp_path / "long.tsv", "--predictions": tmp_path / "answers.jsonl"}
     assert main(["evaluate", str(reviews), *(str(word) for pair in files.items() for word in pair)]) == 0
-    assert "long.tsv: 1 of 2 texts are longer than --data.max-length 512 words, and cut there" in capsys.readouterr().err
+    assert (
+        "long.tsv: 1 of 2 texts are longer than --data.max-length 512 words, and cut there" in capsys.readouterr().err
+    )
     lines = (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["labels"] for line in lines] == [answer["labels"] for answer in answers]
 

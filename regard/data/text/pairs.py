@@ -215,7 +215,9 @@ def combine_targets(cells: tuple[str, ...], records: Records, *, is_binary: bool
     held = [_HOLDS.get(value.lower()) for value in values]
     if None in held:
         index = held.index(None)
-        detail = f"{records.places[index + 1]} must be 1 or true where this label holds, and 0, false or empty elsewhere"
+        detail = (
+            f"{records.places[index + 1]} must be 1 or true where this label holds, and 0, false or empty elsewhere"
+        )
         raise BadRow("no 0 or 1", f"{detail}, got {excerpt(values[index])}")
     names = [name for name, holds in zip(records.names[1:], held, strict=True) if holds]
     return cells[0], json.dumps(names, ensure_ascii=False)

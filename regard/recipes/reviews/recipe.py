@@ -182,12 +182,11 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
             )
         target, kinds = self.target, KINDS[self.feature_kinds]
         assert isinstance(target, ClassTarget)  # ratios are by class
-        settings = {"kinds": kinds, "dropout": config.dropout, "label_smoothing": smoothing}
-        settings["class_weights"] = target.class_weights
+        training = {"dropout": config.dropout, "label_smoothing": smoothing, "class_weights": target.class_weights}
         return build_classifier(
             config,
             build_token_reader(config, vocab, RatioTextReader),
-            lambda dim, pool: NaiveBayesWriter(dim, len(target.names), pool=pool, **settings),
+            lambda dim, pool: NaiveBayesWriter(dim, len(target.names), kinds=kinds, pool=pool, **training),
         )
 
     def describe(self) -> str:

@@ -210,7 +210,9 @@ class LabelsTarget(_NamedTarget):
         columns = data.label_column if len(data.label_column) > 1 else ()
         never = [column for column in columns if _is_never(column, names)]
         if never:
-            warnings.warn(f"{raw.origin}: no {raw.nouns[1]} has the label {never[0]!r}, which is left out", stacklevel=2)
+            warnings.warn(
+                f"{raw.origin}: no {raw.nouns[1]} has the label {never[0]!r}, which is left out", stacklevel=2
+            )
         return cls._from_labels(Labels.from_names(names, least=1, origin=raw.origin), data)
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:

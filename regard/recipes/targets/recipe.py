@@ -162,6 +162,13 @@ class TargetRecipe(Recipe[ConfigT]):
             if row == 0:
                 self.notify(f"contributions to the score are not shown: {error}")
             return None
+        used = found.terms[0].any(0).any(0).nonzero().flatten().tolist()
+        if row == 0 and len(used) == 1 and len(sample.axes["source"]) > 1:
+            item = sample.axes["source"].labels[used[0]]
+            self.notify(
+                f"contributions: the item {item!r} has the whole score, since the pool reads its state alone "
+                f"(--model.pool {self.run.config.model.pool})"
+            )
         names = {"names": weights.names, "quantity": weights.quantity, "key": f"contribution/{row}"}
         return contribution_maps(sample, found.parts, found.terms[0], found.bias[0].cpu() + weights.shift, **names)
 

@@ -112,8 +112,9 @@ class LabeledConfig:
     Default: text; 1, if a TSV or CSV has no such header."""
 
     label_column: tuple[Count | str, ...] = ()
-    """Column of the label, a text or an integer; or of the labels; or columns of one number each, which are then the
-    names of the numbers. Default: label; 2, if a TSV or CSV has no such header."""
+    """Column of the label, a text or an integer; or of the labels. Several columns are labels that hold where the cell
+    is 1 or true (target labels), or numbers (target number), with the names of the columns. Default: label; 2, if a TSV
+    or CSV has no such header."""
 
     header: Header = "auto"
     """Header row of TSV and CSV. auto: the first row, if it has the expected names or those of chosen
@@ -124,11 +125,16 @@ class LabeledConfig:
     and counts them."""
 
     max_length: Length = 512
-    """Maximum length of a text, in tokens; longer texts are truncated."""
+    """Maximum length of a text, in tokens. Longer texts are cut and counted in training and evaluation; for `predict`
+    and `look`, they are inputs that cannot be used (predict --on-bad)."""
 
     target: TargetKind = "class"
     """Kind of target: class (one class per input), labels (multi-label: any number of labels) or number (regression:
     one number or several)."""
+
+    class_weights: Literal["none", "balanced"] = "none"
+    """Weights of the classes in the loss, for target class. balanced: n / (k n_c), for n_c of n inputs in one of k
+    classes, so that rare classes count as much as frequent ones; macro F1 then selects the weights of the model."""
 
     separator: str = ","
     """Separator of several labels or numbers in one cell; JSON lists need none."""
@@ -136,6 +142,7 @@ class LabeledConfig:
     def __post_init__(self) -> None:
         _check_separator(self.separator)
         _check_label_columns(self.label_column, self.target)
+        _check_class_weights(self.class_weights, self.target)
         _check_different(("text_column", self.text_column or "text"), self.label_column or ("label",))
         _check_train(self.train, self.val)
 
@@ -173,8 +180,9 @@ class ImagesConfig:
     if a TSV or CSV has no such header."""
 
     label_column: tuple[Count | str, ...] = ()
-    """Column of the label in a list, or columns of one number each, which are then the names of the numbers. Default:
-    label; 2, if a TSV or CSV has no such header."""
+    """Column of the label in a list, or of the labels. Several columns are labels that hold where the cell is 1 or true
+    (target labels), or numbers (target number), with the names of the columns. Default: label; 2, if a TSV or CSV has
+    no such header."""
 
     header: Header = "auto"
     """Header row of TSV and CSV. auto: the first row, if it has the expected names or those of chosen
@@ -194,12 +202,17 @@ class ImagesConfig:
     """Kind of target: class (one class per input), labels (multi-label: any number of labels) or number (regression:
     one number or several)."""
 
+    class_weights: Literal["none", "balanced"] = "none"
+    """Weights of the classes in the loss, for target class. balanced: n / (k n_c), for n_c of n inputs in one of k
+    classes, so that rare classes count as much as frequent ones; macro F1 then selects the weights of the model."""
+
     separator: str = ","
     """Separator of several labels or numbers in one cell; JSON lists need none."""
 
     def __post_init__(self) -> None:
         _check_separator(self.separator)
         _check_label_columns(self.label_column, self.target)
+        _check_class_weights(self.class_weights, self.target)
         _check_different(("file_column", self.file_column or "file"), self.label_column or ("label",))
 
 
@@ -662,10 +675,18 @@ def _check_train(train: str | tuple[str, ...] | None, val: str | tuple[str, ...]
 
 
 def _check_label_columns(columns: tuple[int | str, ...], target: TargetKind) -> None:
-    if len(columns) > 1 and target != "number":
-        raise UserError(f"`label_column` must be one column, unless `target` is number, got {len(columns)} columns.")
+    if len(columns) > 1 and target == "class":
+        raise UserError(
+            f"`label_column` must be one column for `target` class, got {len(columns)} columns; several are labels of "
+            "0 and 1 with `target` labels, and numbers with `target` number."
+        )
     if len(set(map(str, columns))) < len(columns):
         raise UserError(f"`label_column` must name different columns, got {', '.join(map(str, columns))}.")
+
+
+def _check_class_weights(weights: str, target: TargetKind) -> None:
+    if weights != "none" and target != "class":
+        raise UserError(f"`class_weights` must be none for `target` {target}, got {weights!r}.")
 
 
 def _check_different(column: tuple[str, int | str], labels: tuple[int | str, ...]) -> None:

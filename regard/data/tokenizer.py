@@ -155,6 +155,19 @@ class Tokenizer:
         """Return the part of the normalized text for each token, known or not."""
         return [part for _, part in self._parts(text)]
 
+    def shorten(self, text: str, most: int) -> str:
+        """Return the longest beginning of a text that has at most `most` tokens, without white space at its ends."""
+        text = text.strip()
+        if len(self.encode(text)) <= most:
+            return text
+        # The number of tokens nearly always grows with the length; where it does not, the text is a little shorter.
+        fits, too_long = 0, len(text)
+        while too_long - fits > 1:
+            middle = (fits + too_long) // 2
+            is_short = len(self.encode(text[:middle])) <= most
+            fits, too_long = (middle, too_long) if is_short else (fits, middle)
+        return text[:fits].rstrip()
+
     def unknown(self, text: str) -> tuple[str, ...]:
         """Return the unknown parts of a text, each once: words (kind word) or characters."""
         return tuple(dict.fromkeys(part for number, part in self._parts(text) if number == UNK))

@@ -21,7 +21,7 @@ MAX_ROLLOUT = 1024
 _BLOCK = 1 << 18
 MAX_SCORES = 10
 """Maximum number of scores that are explained, the best first."""
-_PARTS, _ITEMS = "parts", "items and bias"
+_PARTS, ITEMS = "parts", "items and bias"
 _DECODER_PARTS = "parts of the decoder"
 
 
@@ -141,7 +141,7 @@ def contribution_maps(
     places = (*source.places, None) if source.places else ()
     axes = {
         _PARTS: Axis(labels=("all parts", *parts, "bias"), kind="part"),
-        _ITEMS: replace(source, labels=(*source.labels, "(bias)"), places=places),
+        ITEMS: replace(source, labels=(*source.labels, "(bias)"), places=places),
     }
     sums = values[:, 0].sum(-1).tolist()
     attention_map = AttentionMap(
@@ -151,7 +151,7 @@ def contribution_maps(
         layer=1,
         measure=CONTRIBUTION,
         queries=_PARTS,
-        keys=_ITEMS,
+        keys=ITEMS,
         heads=tuple(names),
         facts={"sum": f"{quantity}: " + ", ".join(f"{n} {s:+.3f}" for n, s in zip(names, sums, strict=True))},
         load=lambda head: values[head],

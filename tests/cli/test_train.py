@@ -73,7 +73,7 @@ def test_a_run_is_continued_by_its_folder_to_the_weights_of_one_that_never_stopp
     assert f"reading {short / 'moved.tsv'}, {short / 'val.tsv'}" in err
     before = (short / "run" / "run.json").read_bytes()
     assert main(["train", "--run", str(short / "run"), "--train.steps", "15"]) == 2
-    assert "has made 16 steps, so --train.steps must be at least 16, got 15" in capsys.readouterr().err
+    assert "has made 16 steps; --train.steps must be at least that, got 15" in capsys.readouterr().err
     assert (short / "run" / "run.json").read_bytes() == before
     weights = [(folder / "run" / "model.safetensors").read_bytes() for folder in (short, long)]
     assert weights[0] == weights[1]

@@ -42,6 +42,7 @@ def test_tsv_and_columns_by_name(tmp_path):
     [
         (1.5, "must be a string or true or false or an integer"),
         (None, "must be a string or true or false or an integer"),
+        (["up", "down"], "got list .*; --data.target labels with one --data.label-column reads a list of labels"),
     ],
 )
 def test_other_labels_are_refused_with_their_line(tmp_path, label, message):

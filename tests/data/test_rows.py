@@ -21,6 +21,7 @@ from regard.data.text.pairs import read_pairs, read_split
 from regard.data.text.rows import Columns, read_records
 from regard.errors import UserError
 from regard.recipes.targets.base import RawTargets
+from regard.recipes.targets.labels import LabelsTarget
 from regard.recipes.targets.numbers import NumberTarget
 
 ROWS = [("1.png", 'a "b"'), ("2.png", "x, y; z")]
@@ -186,11 +187,54 @@ def test_decimal_comma_of_a_spreadsheet_is_one_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("config", [LabeledConfig, ImagesConfig])
-def test_several_columns_of_labels_are_for_numbers(config: type) -> None:
-    with pytest.raises(UserError, match="`label_column` must be one column, unless `target` is number, got 2"):
+def test_several_columns_of_labels_are_not_for_classes(config: type) -> None:
+    with pytest.raises(UserError, match="`label_column` must be one column for `target` class, got 2"):
         config(label_column=("a", "b"))
     with pytest.raises(UserError, match="`label_column` must name different columns, got a, a"):
         config(label_column=("a", "a"), target="number")
+
+
+LABELS = [["price", "food"], [], ["food"], ["price"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("a.csv", "id,text,price,food\n1,a,1,1\n2,b,0,0\n3,c,False,TRUE\n4,d,1.0,\n", ("price", "food")),
+        ("a.csv", "price,food,note,text\n1,1,x,a\n0,0,x,b\n0,1,x,c\n1,0,x,d\n", (1, 2)),
+        ("a.tsv", "a\t1\t1\nb\t0\t0\nc\t0\t1\nd\t1\t0\n", (2, 3)),
+        (
+            "a.jsonl",
+            '{"text": "a", "price": 1, "food": true}\n{"text": "b", "price": 0, "food": false}\n'
+            '{"text": "c", "price": false, "food": 1}\n{"text": "d", "price": "1", "food": ""}\n',
+            ("price", "food"),
+        ),
+    ],
+)
+def test_columns_of_0_and_1_are_labels(tmp_path: Path, name: str, content: str, columns: tuple[int | str, ...]) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    pairs = read_labeled(LabeledConfig(target="labels", label_column=columns), path, "train")
+    expected = LABELS if name != "a.tsv" else [[{"price": "2", "food": "3"}[label] for label in row] for row in LABELS]
+    assert pairs.sources == ["a", "b", "c", "d"]
+    assert [json.loads(labels) for labels in pairs.targets] == expected
+    path.write_text(content.replace("text", "file"))
+    rows, _ = read_image_list(path, ImagesConfig(target="labels", label_column=columns))
+    assert [(file, json.loads(labels)) for _, file, labels in rows] == list(zip("abcd", expected, strict=True))
+
+
+def test_a_cell_of_a_label_that_is_not_0_or_1_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,price,food\na,1,0\nb,1,yes\n")
+    config = {"target": "labels", "label_column": ("price", "food")}
+    message = r"a.csv, line 3: column 'food' must be 1 or true where .* false or empty elsewhere, got 'yes'"
+    with pytest.raises(UserError, match=message):
+        read_labeled(LabeledConfig(**config), path, "train")
+    pairs = read_labeled(LabeledConfig(**config, on_bad="skip"), path, "train")
+    assert pairs.skipped.counts == {"no 0 or 1": 1}
+    raw = RawTargets(pairs.targets, pairs.where, pairs.origin, ("label", "text"), "error")
+    with pytest.warns(UserWarning, match="a.csv: no text has the label 'food', which is left out"):
+        assert LabelsTarget.fit(raw, LabeledConfig(**config)).names == ("price",)
 
 
 def test_any_number_of_columns_can_be_read(tmp_path: Path) -> None:

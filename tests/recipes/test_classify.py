@@ -11,13 +11,16 @@ import torch
 from PIL import Image
 
 from regard.cli.main import main
+from regard.data.config import LabeledConfig
 from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.pictures import patch_axis
-from regard.recipes.load import load
+from regard.recipes.base.run import Run
+from regard.recipes.load import create_recipe, load
 from regard.recipes.metrics.report import round_scores
 from regard.recipes.metrics.vectors import class_scores, class_table, label_table
+from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.targets.labels import ClassTarget
 from tests.helpers import close
 from tests.recipes.capture_checks import answer_log_probs, check_capture, check_gradients, check_test_input
@@ -246,12 +249,14 @@ def test_the_class_token_is_an_item_before_the_patches(pictures, tmp_path):
     data = f"--data.train {pictures / 'train'} --data.test {pictures / 'test'} --data.val-share 0.2"
     assert main(f"train images --model.pool first --run {tmp_path / 'run'} {data} {small} {limits}".split()) == 0
     trained, path = load(tmp_path / "run"), str(pictures / "test" / "standing" / "0.png")
-    (sample_maps,) = check_capture(trained, [path])
+    with pytest.warns(UserWarning, match=r"the item '\[class\]' has the whole score, .*--model.pool first"):
+        (sample_maps,) = check_capture(trained, [path])
     assert sample_maps.find("pooling") == ()
     (attention_map,) = sample_maps.find("encoder self")
     keys = sample_maps.keys(attention_map)
     assert (keys.labels[0], keys.places[0], keys.places[1]) == ("[class]", None, (0, 0, 0.5, 0.5))
-    trained.look([path]).plot(tmp_path / "look.png")
+    with pytest.warns(UserWarning, match="has the whole score"):
+        trained.look([path]).plot(tmp_path / "look.png")
 
 
 def test_naive_bayes_needs_items_of_words(capsys):
@@ -382,3 +387,50 @@ def test_predictions_are_written(reviews: Path, tmp_path: Path, capsys: pytest.C
     assert [line["label"] for line in lines] == load(reviews).predict([line["source"] for line in lines])
     assert main(f"evaluate {reviews} --predictions {out}".split()) == 2
     assert "exists; it is replaced only with --force" in capsys.readouterr().err
+
+
+def test_long_texts_are_bad_inputs_and_are_cut_and_counted_in_evaluation(
+    reviews: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "dull " * 511 + "lovely lovely"
+    (tmp_path / "long.tsv").write_text(f"{long}\tbad\nit was great\tgood\n", encoding="utf-8")
+    (tmp_path / "lines.txt").write_text(f"{long}\nit was great\n", encoding="utf-8")
+    assert main(["predict", str(reviews), long]) == 2
+    assert "input 1 has 513 words, more than the run's --data.max-length 512" in capsys.readouterr().err
+    assert main(["look", str(reviews), long]) == 2
+    assert "input 1 has 513 words, more than" in capsys.readouterr().err
+    assert main(["predict", str(reviews), str(tmp_path / "lines.txt"), "--on-bad", "skip"]) == 0
+    assert capsys.readouterr().out == "\ngood\n"
+    assert main(["predict", str(reviews), str(tmp_path / "lines.txt"), "--on-bad", "truncate", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "truncated: input 1" in err
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert answers[0]["source"] == "dull " * 511 + "lovely"
+    files = {"--data.test": tmp_path / "long.tsv", "--predictions": tmp_path / "answers.jsonl"}
+    assert main(["evaluate", str(reviews), *(str(word) for pair in files.items() for word in pair)]) == 0
+    assert (
+        "long.tsv: 1 of 2 texts are longer than --data.max-length 512 words, and cut there" in capsys.readouterr().err
+    )
+    lines = (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["labels"] for line in lines] == [answer["labels"] for answer in answers]
+
+
+def test_contradictions_of_the_data_are_reported(tmp_path: Path) -> None:
+    rows = {
+        "train": ["fine\tgood", "dull\tbad", "fine\tbad", "odd\tweird", "fine\tgood", "fine\tbad"],
+        "val": ["fine\tgood", "new\tbad"],
+        "test": ["dull\tbad", "odd\tbad", "new\tgood"],
+    }
+    for name, lines in rows.items():
+        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    data = LabeledConfig(**{name: str(tmp_path / f"{name}.tsv") for name in rows})
+    notices: list[str] = []
+    create_recipe(Run(recipe="reviews", seed=1, config=ReviewsRunConfig(data=data)), notices.append).check()
+    train, val, test = (f"{tmp_path / name}.tsv" for name in rows)
+    assert notices == [
+        f"{train}: 2 texts have another label than an equal text before; first: {train}, line 3 ('bad') and line 1 "
+        "('good')",
+        f"{val}: no validation text has the label weird of training",
+        f"{val}: 1 of 2 texts also occur in training; first: {val}, line 1",
+        f"{test}: 2 of 3 texts also occur in training; first: {test}, line 1",
+    ]

@@ -4,6 +4,7 @@ import json
 import math
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ import torch
 from PIL import Image
 
 from regard.cli.main import main
-from regard.data.config import LabeledConfig, OnBad
+from regard.data.config import ImagesConfig, LabeledConfig, OnBad
 from regard.errors import UserError
 from regard.look.maps import GRADIENT
+from regard.models.config import TextClassifierConfig
 from regard.recipes.load import load
 from regard.recipes.metrics.vectors import average_precision, label_scores, number_scores
 from regard.recipes.targets.base import RawTargets
@@ -290,3 +292,43 @@ def test_separator_that_the_cells_seem_to_have_is_named():
 def test_separator_is_one_character():
     with pytest.raises(UserError, match="`separator` must be one character"):
         LabeledConfig(separator="")
+
+
+@pytest.mark.parametrize("kind", [LabeledConfig, ImagesConfig])
+def test_balanced_classes_have_equal_weight_in_the_loss(kind: type[Any], tmp_path: Path) -> None:
+    data = kind(class_weights="balanced")
+    target = ClassTarget.fit(raw_targets("a", "b", "a", "a", "c", "a"), data)
+    assert target.class_weights == (6 / (3 * 4), 6 / 3, 6 / 3)
+    target.save(tmp_path)
+    target = ClassTarget.load(tmp_path, data)
+    writer = target.build_writer(4, TextClassifierConfig(dropout=0.0), 0.1, torch.nn.Identity())
+    hidden, classes = torch.randn(3, 4), torch.tensor([0, 2, 0])
+    log_p = writer.scores(hidden).log_softmax(-1)
+    rows = [0.9 * -log_p[i, c] - 0.1 * log_p[i].mean() for i, c in enumerate(classes.tolist())]
+    loss = writer.loss(hidden, classes)
+    torch.testing.assert_close(loss.total, 0.5 * rows[0] + 2 * rows[1] + 0.5 * rows[2])
+    nll = -(log_p[0, 0] + log_p[1, 2] + log_p[2, 0])
+    torch.testing.assert_close(loss.nll, nll)
+    torch.testing.assert_close(writer.eval().loss(hidden, classes).total, nll)
+    assert ClassTarget.select_metric(data) == "macro_f1"
+    assert ClassTarget.select_metric(kind()) == "accuracy"
+    assert ClassTarget.fit(raw_targets("a", "b"), kind()).class_weights == ()
+    (tmp_path / "class_weights.json").write_text('{"a": 1, "b": 0, "c": 1}')
+    with pytest.raises(UserError, match=r"class_weights.json: damaged"):
+        ClassTarget.load(tmp_path, data)
+    with pytest.raises(UserError, match="`class_weights` must be none for `target` labels"):
+        kind(class_weights="balanced", target="labels")
+
+
+def test_the_run_uses_the_class_weights_with_and_without_naive_bayes(tmp_path: Path) -> None:
+    rows = ["fine\tgood\n", "grand\tgood\n", "nice\tgood\n", "dull\tbad\n"]
+    (tmp_path / "a.tsv").write_text("".join(rows))
+    files = f"--data.train {tmp_path / 'a.tsv'} --data.val {tmp_path / 'a.tsv'} --data.class-weights balanced"
+    limits = "--train.steps 1 --train.validate-every 1 --train.tensorboard false --tokenizer.min-count 1"
+    small = "--model.core.width 4 --model.core.hidden 4"
+    for kind in ("none", "words"):
+        run = tmp_path / kind
+        assert main(f"train reviews --run {run} {files} {limits} {small} --naive-bayes {kind}".split()) == 0
+        trained = load(run)
+        assert trained.recipe.metric == "macro_f1"
+        assert trained.model.writes.class_weights == (4 / 2, 4 / 6)

@@ -41,7 +41,8 @@ export const MEASURES: Record<Read["measure"], { name: string; about: string }> 
     name: "contribution",
     about:
       "What each part of the model adds to the score, at the statistics of this input's normalization: " +
-      "the first row, all parts, sums to the score; positive numbers are for the answer, negative ones against it.",
+      "the first row, all parts, sums to the score; positive numbers are for the answer, negative ones against it. " +
+      "An item of an encoder is its state there, which has read the other items.",
   },
   rollout: {
     name: "rollout",

@@ -3,6 +3,7 @@
     photos/1.png<TAB>cat,dog                           FILE.tsv
     photos/1.png,3.25        photos/2.png,"cat,dog"    FILE.csv, quoted where a comma belongs to a column
     {"file": "photos/1.png", "label": ["cat", "dog"]}  FILE.jsonl
+    file,cat,dog             photos/1.png,1,0          FILE.csv, several columns of labels that hold where there is 1
 
 A header with `file` and `label` selects these columns among others, in any order.
 """
@@ -31,21 +32,22 @@ FORMATS = {
 def read_image_list(path: Path, config: ImagesConfig) -> tuple[list[tuple[int, str, str]], Skipped]:
     """Return line, file and label of each image, and the skipped lines. Raises UserError naming the first bad line."""
     format = FORMATS[Path(plain_name(path)).suffix]
-    types = (bool, int, float, list) if config.target == "class" else (int, float, list)
-    also = {"also": types} if format == "jsonl" else {}
     labels = config.label_column or (None,)
+    is_binary = config.target == "labels" and len(labels) > 1
+    types = (bool, int, float, list) if config.target == "class" or is_binary else (int, float, list)
+    also = {"also": types} if format == "jsonl" else {}
     columns = Columns(
         ("file", *("label" for _ in labels)),
         (config.file_column, *labels),
         config.header,
         has_options=True,
-        is_numeric=config.target == "number",
+        is_numeric=config.target == "number" or is_binary,
     )
     records = read_records(path, format, columns, **also)
     rows, bad_rows = [], BadRows(config.on_bad)
     for number, row in records.rows:
         with bad_rows.catch(locate(path, number)):
-            file, label = combine_targets(records.parse(row))
+            file, label = combine_targets(records.parse(row), records, is_binary=is_binary)
             rows.append((number, file.strip(), label.strip()))
     if not rows:
         raise UserError("\n".join(filter(None, [f"{path}: contains no image.", bad_rows.skipped.describe()])))

@@ -42,7 +42,7 @@ def read_hugging_face_records(spec: str, fields: Sequence[str], *, split: str, a
     def parse(row: dict[str, Any]) -> tuple[str, ...]:
         return get_field(row, source), *(get_field(row, field, also=also) for field in targets)
 
-    return Records(numbered, parse, tuple(f"field {field!r}" for field in fields))
+    return Records(numbered, parse, tuple(f"field {field!r}" for field in fields), tuple(fields))
 
 
 def _datasets(spec: str) -> ModuleType:

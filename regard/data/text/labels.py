@@ -156,16 +156,18 @@ class LabeledBatches:
 
 def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:
     """Read texts and their labels in the format given by the config. Raises UserError as `read_pairs`."""
+    is_binary = config.target == "labels" and len(config.label_column) > 1
     pairs = read_pairs(
         path,
         format=config.format,
         source_column=config.text_column,
         target_column=config.label_column,
         header=config.header,
-        is_numeric=config.target == "number",
+        is_numeric=config.target == "number" or is_binary,
+        is_binary=is_binary,
         on_bad=config.on_bad,
         split=split,
-        also=_ALSO[config.target],
+        also=(bool, int, float) if is_binary else _ALSO[config.target],
         names=("text", "label"),
     )
     if config.target != "class":  # several labels are split later

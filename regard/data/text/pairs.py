@@ -30,6 +30,8 @@ _ENDINGS: dict[str, PairFormat] = {
     ".ndjson": "jsonl",
     ".json": "jsonl",
 }
+_HOLDS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False, "": False}
+"""Cells of a column that is a label, in lower case; pandas writes numbers with a decimal point beside empty cells."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ def read_pairs(
     target_column: int | str | Sequence[int | str] | None = None,
     header: Header = "auto",
     is_numeric: bool = False,
+    is_binary: bool = False,
     on_bad: OnBad = "error",
     split: str = "train",
     also: tuple[type, ...] = (),
@@ -116,6 +119,7 @@ def read_pairs(
         target_column: as `source_column`; or several, whose cells are combined to a JSON list.
         header: whether the first row of TSV and CSV is a header; see `regard.data.text.rows.Columns`.
         is_numeric: targets are numbers, see `regard.data.text.rows.Columns`.
+        is_binary: each of several target columns is a label, see `combine_targets`.
         on_bad: error raises at the first bad line; skip skips bad lines and counts them in `Pairs.skipped`.
         split: split of a data set whose name has none (#SPLIT).
         also: types of a target that are allowed besides str, in formats that have types: int, float, list. With list,
@@ -142,7 +146,7 @@ def read_pairs(
         chosen, expected = (source_column, *targets), (names[0], *(names[1] for _ in targets))
         columns = Columns(expected, chosen, header, has_options=names[0] != "image", is_numeric=is_numeric)
         records = read_records(Path(path), kind, columns, **({"also": also} if kind == "jsonl" else {}))
-    return _collect(records, origin, on_bad, names, may_be_empty=list in also)
+    return _collect(records, origin, on_bad, names, is_binary=is_binary, may_be_empty=list in also)
 
 
 def add_references(pairs: Pairs, files: Sequence[str | Path]) -> Pairs:
@@ -197,9 +201,26 @@ def limit_length(
     return keep, bad_rows.skipped
 
 
-def combine_targets(cells: tuple[str, ...]) -> tuple[str, str]:
-    """Return the first cell, and the second; or the others as a JSON list, if there are several."""
-    return cells[0], cells[1] if len(cells) == 2 else json.dumps([cell.strip() for cell in cells[1:]])
+def combine_targets(cells: tuple[str, ...], records: Records, *, is_binary: bool) -> tuple[str, str]:
+    """Return the first cell, and the second; or the others as a JSON list, if there are several.
+
+    is_binary: each of several columns is a label that holds where its cell is 1 or true; the list has their names.
+    Raises: BadRow for another cell than 1, true, 0, false or an empty one, if is_binary.
+    """
+    if len(cells) == 2:
+        return cells
+    values = [cell.strip() for cell in cells[1:]]
+    if not is_binary:
+        return cells[0], json.dumps(values)
+    held = [_HOLDS.get(value.lower()) for value in values]
+    if None in held:
+        index = held.index(None)
+        detail = (
+            f"{records.places[index + 1]} must be 1 or true where this label holds, and 0, false or empty elsewhere"
+        )
+        raise BadRow("no 0 or 1", f"{detail}, got {excerpt(values[index])}")
+    names = [name for name, holds in zip(records.names[1:], held, strict=True) if holds]
+    return cells[0], json.dumps(names, ensure_ascii=False)
 
 
 def _find_format(path: str | Path, target: str | Path | None, format: PairFormat) -> PairFormat:
@@ -226,12 +247,15 @@ def _find_format(path: str | Path, target: str | Path | None, format: PairFormat
     return _ENDINGS[ending]
 
 
-def _collect(records: Records, origin: str, on_bad: OnBad, names: tuple[str, str], *, may_be_empty: bool) -> Pairs:
+def _collect(
+    records: Records, origin: str, on_bad: OnBad, names: tuple[str, str], *, is_binary: bool, may_be_empty: bool
+) -> Pairs:
     sources, targets, lines, bad_rows = [], [], [], BadRows(on_bad)
     for number, row in records.rows:
         try:  # bad_rows.catch would take a fifth of the time
             cells = records.parse(row)
-            source, target = _clean(*combine_targets(cells), names, records.places, may_be_empty=may_be_empty)
+            pair = combine_targets(cells, records, is_binary=is_binary)
+            source, target = _clean(*pair, names, records.places, may_be_empty=may_be_empty)
         except BadRow as bad:
             bad_rows.add(f"{locate(origin, number)}: {bad.detail}", bad.reason)
             continue

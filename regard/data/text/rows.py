@@ -61,6 +61,8 @@ class Records(NamedTuple):
     parse: Callable[[Any], tuple[str, ...]]
     places: tuple[str, ...] = ()
     """Description of each column, for messages: "column 'label'"; empty for two parallel files."""
+    names: tuple[str, ...] = ()
+    """Name of each column in the header, or its number; empty for two parallel files."""
 
 
 class Columns(NamedTuple):
@@ -178,8 +180,9 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
             return found
         return found[0], *(cell.replace(",", ".") if DECIMAL_COMMA.fullmatch(cell) else cell for cell in found[1:])
 
-    places = tuple(f"column {header[i]!r}" if is_header and i < len(header) else f"column {i + 1}" for i in selected)
-    return Records(chain(rows[1:] if is_header else rows, rest), parse, places)
+    found_names = tuple(header[i] if is_header and i < len(header) else str(i + 1) for i in selected)
+    places = tuple(f"column {name!r}" if is_header else f"column {name}" for name in found_names)
+    return Records(chain(rows[1:] if is_header else rows, rest), parse, places, found_names)
 
 
 def read_jsonl_records(path: Path, fields: Sequence[str], *, also: tuple[type, ...] = ()) -> Records:
@@ -192,7 +195,7 @@ def read_jsonl_records(path: Path, fields: Sequence[str], *, also: tuple[type, .
         row = parse_json_object(decode_line(line))
         return get_field(row, fields[0]), *(get_field(row, name, also=also) for name in fields[1:])
 
-    return Records(read_objects(path), parse, tuple(f"field {name!r}" for name in fields))
+    return Records(read_objects(path), parse, tuple(f"field {name!r}" for name in fields), tuple(fields))
 
 
 def read_table(path: Path, columns: Sequence[str], *, numeric: Sequence[str] = (), header: Header = "auto") -> Records:
@@ -269,6 +272,8 @@ def get_field(row: dict[str, Any], name: str, *, also: tuple[type, ...] = ()) ->
     if not isinstance(value, str):
         expected = " or ".join(["a string", *(_TYPE_NAMES[kind] for kind in also)])
         found = "null" if value is None else f"{type(value).__name__} ({shown})"
+        if isinstance(value, list) and bool in also:  # the label of a class, or one of several
+            found += "; --data.target labels with one --data.label-column reads a list of labels"
         raise BadRow("field is not a string", f"field {name!r} must be {expected}, got {found}")
     return _check_encodable(value, name)
 
@@ -349,11 +354,11 @@ def _numeric_columns(cells: Sequence[str]) -> list[int]:
 def _find_names(header: list[str], chosen: Sequence[int | str | None], names: Sequence[str]) -> list[int | None]:
     """Return the index of the column of each name in a header, at the number that was chosen or else anywhere."""
     lower = [name.lower() for name in header]
-    if len(set(names)) < len(names):  # several columns of one name are chosen
-        return [None] * len(names)
     found: list[int | None] = []
     for column, name in zip(chosen, names, strict=True):
-        if column is None:
+        if names.count(name) > 1:  # several columns of this name are chosen
+            found.append(None)
+        elif column is None:
             found.append(lower.index(name) if lower.count(name) == 1 else None)
         else:
             is_there = isinstance(column, int) and lower[column - 1 : column] == [name]

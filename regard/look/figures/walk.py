@@ -22,6 +22,7 @@ from regard.errors import UserError
 from regard.look.figures.labels import readable
 from regard.look.figures.matrix import PALE, Matrix, Sheet, labels_of
 from regard.look.maps import CONTRIBUTION, LOGITS, AttentionMap, SampleMaps
+from regard.look.measures import ITEMS
 from regard.look.vectors import ReadVectors
 
 MISSING = (
@@ -149,9 +150,11 @@ def plot_contributions(sample_maps: SampleMaps, path: Path, score: int, *, overw
     columns = labels_of(sample_maps.keys(maps[0]).labels)
     bound = float(np.abs(numbers).max(initial=0)) or 1.0
     sheet = Sheet()
+    of = " of the states of the encoder" if maps[0].keys == ITEMS else ""
     # Numbers of different output tokens are parts of different logits.
     of_score = f"score {names[score]}, with the sum {numbers[0].sum():+.3f}"
-    top = _title(sheet, sample_maps, f"contributions to the {names[score] if maps[0].keys == LOGITS else of_score}")
+    title = f"contributions{of} to the {names[score] if maps[0].keys == LOGITS else of_score}"
+    top = _title(sheet, sample_maps, title)
     left = _EDGE + Matrix(title="", numbers=numbers, rows=rows).label_width
     # Like a text, the items are wrapped; all rows have the same scale.
     for first in range(0, len(columns), _ITEMS_PER_ROW):

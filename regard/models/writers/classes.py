@@ -1,10 +1,14 @@
 """Classification head: probabilities of the classes from one vector per row.
 
-    p(c | x) = softmax(W h + b)_c        loss = -log p(right class), with label smoothing in training
+    p(c | x) = softmax(W h + b)_c        loss = -log p(right class)
+
+In training, the labels may be smoothed, and the loss of each row is multiplied by the weight of its class, if there are
+class weights.
 
 Source: lectures, E.1 (sequence to vector); label smoothing szegedy2016, section 7.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from jaxtyping import Float, Int
@@ -16,7 +20,10 @@ from regard.ops.token_loss import TokenLoss
 
 
 class ClassWriter(VectorWriter):
-    """Classification head for vectors (batch, dim)."""
+    """Classification head for vectors (batch, dim).
+
+    class_weights: weight of each class in the loss; all 1 if empty.
+    """
 
     def __init__(
         self,
@@ -26,19 +33,26 @@ class ClassWriter(VectorWriter):
         pool: nn.Module | None = None,
         dropout: float = 0.0,
         label_smoothing: float = 0.0,
+        class_weights: Sequence[float] = (),
     ):
         super().__init__(dim, num_classes, pool=pool, dropout=dropout)
-        self.label_smoothing = label_smoothing
+        if len(class_weights) not in (0, num_classes):
+            raise ValueError(f"class_weights must have {num_classes} numbers, or none, got {len(class_weights)}")
+        self.label_smoothing, self.class_weights = label_smoothing, tuple(class_weights)
 
     def answer(self, hidden: Any) -> Float[Tensor, "batch classes"]:
         """Return the probabilities of the classes."""
         return widen(self.scores(hidden)).softmax(-1)
 
     def loss(self, hidden: Any, target: Int[Tensor, " batch"]) -> TokenLoss:
-        """Return the loss summed over the rows, in nats; label smoothing in training only."""
+        """Return the loss summed over the rows, in nats; label smoothing and class weights in training only."""
         log_p = widen(self.scores(hidden)).log_softmax(-1)
-        nll = -log_p.gather(1, target[:, None]).sum()
-        if not self.training or self.label_smoothing == 0:
+        losses = -log_p.gather(1, target[:, None]).squeeze(1)
+        nll = losses.sum()
+        if not self.training:
             return TokenLoss(nll, nll.detach())
-        total = (1 - self.label_smoothing) * nll - self.label_smoothing * log_p.mean(-1).sum()
-        return TokenLoss(total, nll.detach())
+        if self.label_smoothing:
+            losses = (1 - self.label_smoothing) * losses - self.label_smoothing * log_p.mean(-1)
+        if self.class_weights:
+            losses = losses * losses.new_tensor(self.class_weights)[target]
+        return TokenLoss(losses.sum(), nll.detach())

@@ -20,6 +20,9 @@ BATCHES_BY_COUNT = {"train.batch_tokens": "its batches have the size --batch"}
 NO_SMOOTHING = {"train.label_smoothing": "its loss has no smoothed labels"}
 """Settings of training that recipes without label smoothing do not use."""
 
+NO_CLASS_WEIGHTS = {"data.class_weights": "its model is no classifier"}
+"""Settings of images that recipes without a classifier do not use."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:

@@ -461,6 +461,11 @@ def describe_empty(numbers: Sequence[int], one: str, many: str) -> str:
     return f"inputs {listed} are empty{many}" if others else f"input {listed} is empty{one}"
 
 
+def describe_too_long(number: int, length: int, noun: str, most: int) -> str:
+    """Return the error message about an input of too many tokens."""
+    return f"input {number} has {length} {noun}, more than the run's --data.max-length {most}"
+
+
 def join_items(items: Sequence[object]) -> str:
     """Return the first items of a list for a message, and their number."""
     more = f" ... ({len(items)} in all)" if len(items) > _NOTES else ""

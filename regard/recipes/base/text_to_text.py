@@ -175,16 +175,8 @@ class TextToTextRecipe(Recipe[ConfigT]):
 
     def shorten(self, value: str) -> str:
         """Return the longest beginning of a text that is not too long."""
-        text, limit = value.strip()[: self.input_limit * _CHARACTERS_PER_TOKEN], self.input_limit
-        if len(self.codec.source.encode(text)) <= limit:
-            return text
-        # The number of tokens nearly always grows with the length; where it does not, the text is a little shorter.
-        fits, too_long = 0, len(text)
-        while too_long - fits > 1:
-            middle = (fits + too_long) // 2
-            is_short = len(self.codec.source.encode(text[:middle])) <= limit
-            fits, too_long = (middle, too_long) if is_short else (fits, middle)
-        return text[:fits]
+        text = value.strip()[: self.input_limit * _CHARACTERS_PER_TOKEN]
+        return self.codec.source.shorten(text, self.input_limit)
 
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
         """Return the ids of each text. An empty text has no row; tokens unknown to the tokenizer are read as <unk>.

@@ -8,7 +8,7 @@ from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig, max_length_of
 from regard.recipes.base.config import ImagesReading, OtherData, PairsPrediction
-from regard.recipes.base.entry import BATCHES_BY_COUNT, Entry
+from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_CLASS_WEIGHTS, Entry
 from regard.recipes.metrics.config import BleuConfig
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Range
@@ -125,6 +125,6 @@ ENTRY = Entry(
     evaluation=CaptionEvaluation,
     reading=ImagesReading,
     input="image",
-    unused=BATCHES_BY_COUNT,
+    unused=BATCHES_BY_COUNT | NO_CLASS_WEIGHTS,
     recipe="regard.recipes.caption.recipe:CaptionRecipe",
 )

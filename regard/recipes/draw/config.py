@@ -10,7 +10,7 @@ from regard.models.autoencoders.config import AutoencoderConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig
 from regard.recipes.base.config import OtherData
-from regard.recipes.base.entry import Entry
+from regard.recipes.base.entry import NO_CLASS_WEIGHTS, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Count, FractionBelowOne, Range
 from regard.training.config import TrainConfig
@@ -130,5 +130,6 @@ ENTRY = Entry(
     config=DrawRunConfig,
     options=DrawPrediction,
     evaluation=DrawEvaluation,
+    unused=NO_CLASS_WEIGHTS,
     recipe="regard.recipes.draw.recipe:DrawRecipe",
 )

@@ -5,7 +5,7 @@ from dataclasses import field
 from regard.data.config import ImagesConfig, VectorsConfig
 from regard.models.autoencoders.config import AutoencoderConfig
 from regard.recipes.base.config import ImagesEvaluation
-from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
+from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_CLASS_WEIGHTS, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch
 from regard.training.config import TrainConfig
@@ -56,6 +56,6 @@ ENTRY = Entry(
     options=RebuildPrediction,
     evaluation=ImagesEvaluation,
     input="image",
-    unused=BATCHES_BY_COUNT | NO_SMOOTHING,
+    unused=BATCHES_BY_COUNT | NO_SMOOTHING | NO_CLASS_WEIGHTS,
     recipe="regard.recipes.rebuild.recipe:RebuildRecipe",
 )

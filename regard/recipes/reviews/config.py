@@ -79,7 +79,7 @@ class OtherLabeled(LabeledReading, OtherData):
     format: Literal["auto", "tsv", "csv", "jsonl", "huggingface"] = "auto"
     """File format. auto: by the file suffix or `hf:`."""
     label_column: tuple[Count | str, ...] = ()
-    """Column of the label, or columns of the numbers. Default: as in training."""
+    """Column of the label, or columns of labels or numbers. Default: as in training."""
     separator: str = ","
     """Separator of several labels or numbers in one cell. Default: as in training."""
     on_bad: OnBad = "error"

@@ -113,8 +113,10 @@ class NaiveBayesWriter(ClassWriter):
         pool: nn.Module | None = None,
         dropout: float = 0.0,
         label_smoothing: float = 0.0,
+        class_weights: Sequence[float] = (),
     ):
-        super().__init__(dim, num_classes, pool=pool, dropout=dropout, label_smoothing=label_smoothing)
+        training = {"dropout": dropout, "label_smoothing": label_smoothing, "class_weights": class_weights}
+        super().__init__(dim, num_classes, pool=pool, **training)
         self.kinds = tuple(kinds)
         self.ratio_scores = NaiveBayesScores(dim, len(kinds))
         nn.init.zeros_(self.output.weight)  # initially the scores are those of naive Bayes alone

@@ -30,7 +30,7 @@ from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.config import replace_shared
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Examples, Prepared, plan_by_length
+from regard.recipes.base.recipe import Examples, Prepared, describe_too_long, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
 from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader, RatioTexts, attach_ratios
@@ -80,6 +80,31 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         labels = [(target,) for target in pairs.targets] if data.target == "class" else None
         return pairs.hold_out(data.val_share, "texts", seed=self.run.seed, labels=labels)
 
+    def check_examples(self, split: str, examples: Examples[Pairs]) -> None:
+        """Check as for all targets; notify of equal texts of different classes, or in training and in other data."""
+        super().check_examples(split, examples)
+        pairs = examples.data
+        if split != "train" and getattr(self.config.data, split) is not None:
+            known = set(self.train.data.sources)
+            both = [i for i, text in enumerate(pairs.sources) if text in known]
+            if both:
+                self.notify(
+                    f"{pairs.origin}: {len(both):,} of {len(pairs):,} texts also occur in training; first: "
+                    f"{pairs.where(both[0])}"
+                )
+        if split == "train" and self.config.data.target == "class":
+            first: dict[str, int] = {}
+            for i, text in enumerate(pairs.sources):
+                first.setdefault(text, i)
+            other = [i for i, (text, label) in enumerate(pairs) if pairs.targets[first[text]] != label]
+            if other:
+                before = first[pairs.sources[other[0]]]
+                self.notify(
+                    f"{pairs.origin}: {len(other):,} texts have another label than an equal text before; first: "
+                    f"{pairs.where(other[0])} ({pairs.targets[other[0]]!r}) and line {pairs.lines[before]} "
+                    f"({pairs.targets[before]!r})"
+                )
+
     def label_texts(self, data: Pairs) -> Sequence[str]:
         """Return the labels of texts."""
         return data.targets
@@ -87,6 +112,16 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def take(self, data: Pairs, keep: Sequence[int]) -> list[str]:
         """Return the texts at these indices."""
         return [data.sources[i] for i in keep]
+
+    def usable(self, examples: Examples[Pairs]) -> Examples[list[str]]:
+        """Return the texts with a valid target, cut to data.max_length tokens."""
+        usable = super().usable(examples)
+        whole, texts = usable.data, [self.shorten(text) for text in usable.data]
+        cut = [i for i, (before, text) in enumerate(zip(whole, texts, strict=True)) if len(text) < len(before)]
+        limit = f"--data.max-length {self.config.data.max_length} {self.tokenizer.noun}"
+        note = f"{examples.origin}: {len(cut):,} of {len(whole):,} texts are longer than {limit}, and cut there"
+        notes = (*usable.skipped, *([note] if cut else []))
+        return replace(usable, data=texts, input=texts.__getitem__, name=whole.__getitem__, skipped=notes)
 
     def learn(self, folder: Path) -> None:
         """Save the vocabulary, the targets and the log-count ratios of the training texts."""
@@ -102,7 +137,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
             assert isinstance(target, ClassTarget)
             self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
             keep, classes = target.encode(raw)
-            texts = (self._cut(pairs.sources[i]) for i in keep)
+            texts = (self._segment(self.shorten(pairs.sources[i])) for i in keep)
             try:
                 sizes = {"num_classes": len(target.names), "kinds": self.feature_kinds}
                 ratios = LogCountRatios.from_texts(texts, classes, **sizes)
@@ -147,11 +182,11 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
             )
         target, kinds = self.target, KINDS[self.feature_kinds]
         assert isinstance(target, ClassTarget)  # ratios are by class
-        settings = {"kinds": kinds, "dropout": config.dropout, "label_smoothing": smoothing}
+        training = {"dropout": config.dropout, "label_smoothing": smoothing, "class_weights": target.class_weights}
         return build_classifier(
             config,
             build_token_reader(config, vocab, RatioTextReader),
-            lambda dim, pool: NaiveBayesWriter(dim, len(target.names), pool=pool, **settings),
+            lambda dim, pool: NaiveBayesWriter(dim, len(target.names), kinds=kinds, pool=pool, **training),
         )
 
     def describe(self) -> str:
@@ -178,18 +213,25 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         )
         return (Input(text, str(path), line, problem) for line, text, problem in texts)
 
+    def shorten(self, value: str) -> str:
+        """Return the longest beginning of a text that is not too long."""
+        return self.tokenizer.shorten(value, self.config.data.max_length)
+
     def prepare(self, inputs: Sequence[str], first: int) -> Prepared:
         """Return the ids of each text, and its log-count ratios.
 
-        Raises: UserError for an empty text.
+        Raises: UserError for a text that is empty or too long.
         """
-        prepared = Prepared(len(inputs))
+        prepared, most = Prepared(len(inputs)), self.config.data.max_length
         for owner, given in enumerate(inputs):
             text = given.strip()
             if not text:
                 raise UserError(f"input {first + owner} is empty: it has no words to classify")
-            ratios = None if self.ratios is None else self.ratios.compute(self._cut(text))
-            prepared.add(owner, (self.encode([text])[0].tolist(), ratios), text)
+            ids = self.encode([text])[0].tolist()
+            if len(ids) > most:
+                raise UserError(describe_too_long(first + owner, len(ids), self.tokenizer.noun, most))
+            ratios = None if self.ratios is None else self.ratios.compute(self._segment(text))
+            prepared.add(owner, (ids, ratios), text)
         return prepared
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
@@ -208,12 +250,11 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         return Sample(title=prepared.facts[row], axes={"source": Axis(labels=tuple(pieces), kind="token")})
 
     def encode(self, texts: Sequence[str]) -> Ragged:
-        """Return the ids of texts, cut to max_length."""
-        limit = self.config.data.max_length
-        return Ragged.from_sequences(ids[:limit] or [UNK] for ids in self.tokenizer.encode_batch(texts))
+        """Return the ids of texts."""
+        return Ragged.from_sequences(ids or [UNK] for ids in self.tokenizer.encode_batch(texts))
 
-    def _cut(self, text: str) -> list[str]:
-        return self.tokenizer.segment(text)[: self.config.data.max_length] or [""]
+    def _segment(self, text: str) -> list[str]:
+        return self.tokenizer.segment(text) or [""]
 
     def _compute_ratios(
         self, examples: Examples[list[str]], own: NDArray[Any] | None = None
@@ -228,7 +269,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         classes = [None] * len(texts) if own is None else own.tolist()
         ratios, size = [], 0
         for text, label in zip(texts, classes, strict=True):
-            ratios.append(self.ratios.compute(self._cut(text), label))
+            ratios.append(self.ratios.compute(self._segment(text), label))
             size += ratios[-1].nbytes
             if size > file_limit():
                 raise UserError(

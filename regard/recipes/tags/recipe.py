@@ -32,7 +32,15 @@ from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import Entity, TagsAnswer
 from regard.recipes.base.config import replace_shared
 from regard.recipes.base.inputs import TABLES, Input
-from regard.recipes.base.recipe import Examples, Prepared, Recipe, describe_empty, describe_skipped, plan_by_length
+from regard.recipes.base.recipe import (
+    Examples,
+    Prepared,
+    Recipe,
+    describe_empty,
+    describe_skipped,
+    describe_too_long,
+    plan_by_length,
+)
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.tags import find_scheme, get_entities, tag_scores
 from regard.recipes.tags.config import TagsRunConfig
@@ -225,10 +233,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
                 continue
             ids, starts = encode_words(tokens, self.tokenizer)
             if len(ids) > most:
-                raise UserError(
-                    f"input {first + owner} has {len(ids)} {self.tokenizer.noun}, more than the run's "
-                    f"--data.max-length {most}"
-                )
+                raise UserError(describe_too_long(first + owner, len(ids), self.tokenizer.noun, most))
             prepared.add(owner, (ids, starts), (tokens, offsets))
             if offsets:
                 self._report_punctuation(tokens, first + owner)

@@ -3,7 +3,7 @@
 target = get_target_type(data).fit(raw, data)    names of classes or labels, scales of numbers
 target.encode(raw)              targets as rows of an array; errors name the file and the line
 target.build_writer(...)        the output layer
-target.score(answers, targets)  metrics; `metric` names the one that selects the best checkpoint
+target.score(answers, targets)  metrics; `select_metric` names the one that selects the best checkpoint
 target.rank(answers, n)         answers as text, best first
 """
 
@@ -58,6 +58,11 @@ class Target(ABC):
 
     metric: ClassVar[str]
     higher_is_better: ClassVar[bool] = True
+
+    @classmethod
+    def select_metric(cls, data: LabeledConfig | ImagesConfig) -> str:
+        """Return the metric that selects the best checkpoint."""
+        return cls.metric
 
     @classmethod
     @abstractmethod

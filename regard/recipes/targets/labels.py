@@ -1,7 +1,11 @@
 """Targets that are labels: one of several classes, or any number of labels."""
 
+import json
+import math
 import shlex
+import unicodedata
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,6 +18,8 @@ from torch import Tensor, nn
 from regard.data.config import ImagesConfig, LabeledConfig
 from regard.data.text.label_normalizer import LabelNormalizer
 from regard.data.text.labels import Labels, find_joined, parse_labels
+from regard.data.text.numbers import parse_numbers
+from regard.errors import UserError
 from regard.models.config import ClassifierConfig
 from regard.models.writers.classes import ClassWriter
 from regard.models.writers.labels import LabelWriter
@@ -30,7 +36,9 @@ from regard.recipes.targets.base import (
     parse_rows,
     warn_of_separator,
 )
+from regard.system.files import read_json
 
+_WEIGHTS = "class_weights.json"
 _EXCERPT = 60
 _FEW = 20
 """Number of classes that a data set of any size may have without a warning."""
@@ -73,6 +81,13 @@ class ClassTarget(_NamedTarget):
 
     metric = "accuracy"
     noun = "classes"
+    class_weights: tuple[float, ...] = ()
+    """Weight of each class in the loss, if classes are balanced: n / (k n_c), for n_c of n inputs and k classes."""
+
+    @classmethod
+    def select_metric(cls, data: LabeledConfig | ImagesConfig) -> str:
+        """Return macro F1, which is a mean over the classes, for balanced classes."""
+        return "macro_f1" if data.class_weights == "balanced" else cls.metric
 
     @classmethod
     def fit(cls, raw: RawTargets, data: LabeledConfig | ImagesConfig) -> Self:
@@ -103,7 +118,34 @@ class ClassTarget(_NamedTarget):
                 "--data.target number predicts a number",
                 stacklevel=2,
             )
-        return cls._from_labels(labels, data)
+        target = cls._from_labels(labels, data)
+        if data.class_weights == "balanced":
+            counts = Counter(raw.texts)
+            target.class_weights = tuple(inputs / (len(labels) * counts[name]) for name in labels.names)
+        return target
+
+    @classmethod
+    def load(cls, folder: Path, data: LabeledConfig | ImagesConfig) -> Self:
+        """Load the names from labels.json, and the weights from class_weights.json."""
+        target = super().load(folder, data)
+        if data.class_weights == "balanced":
+            path, names = folder / _WEIGHTS, target.labels.names
+            if not path.exists():
+                raise UserError(f"{path} is missing: the run is not complete")
+            content = read_json(path)
+            found = [content.get(name) for name in names] if isinstance(content, dict) else []
+            weights = parse_numbers(found, most=math.inf)
+            if not weights or min(weights) <= 0:
+                raise UserError(f"{path}: damaged: it must hold a positive weight for each class")
+            target.class_weights = tuple(weights)
+        return target
+
+    def save(self, folder: Path) -> None:
+        """Save the names to labels.json, and weights to class_weights.json."""
+        super().save(folder)
+        if self.class_weights:
+            weights = dict(zip(self.labels.names, self.class_weights, strict=True))
+            (folder / _WEIGHTS).write_text(json.dumps(weights, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
         """Return class indices (rows,)."""
@@ -113,7 +155,8 @@ class ClassTarget(_NamedTarget):
 
     def build_writer(self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module) -> VectorWriter:
         """Return a softmax classifier."""
-        return ClassWriter(dim, len(self.names), pool=pool, dropout=config.dropout, label_smoothing=label_smoothing)
+        training = {"dropout": config.dropout, "label_smoothing": label_smoothing, "class_weights": self.class_weights}
+        return ClassWriter(dim, len(self.names), pool=pool, **training)
 
     def score(self, answers: Tensor, targets: Tensor) -> dict[str, float]:
         """Return accuracy, macro F1 and nll."""
@@ -168,6 +211,12 @@ class LabelsTarget(_NamedTarget):
         _, lists = parse_rows(raw, lambda text: parse_labels(text, data.separator, spellings))
         spellings.warn(raw.origin)
         names = [label for labels in lists for label in labels]
+        columns = data.label_column if len(data.label_column) > 1 else ()
+        never = [column for column in columns if _is_never(column, names)]
+        if never:
+            warnings.warn(
+                f"{raw.origin}: no {raw.nouns[1]} has the label {never[0]!r}, which is left out", stacklevel=2
+            )
         return cls._from_labels(Labels.from_names(names, least=1, origin=raw.origin), data)
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
@@ -247,6 +296,11 @@ def _rank_names(probabilities: Tensor, names: Sequence[str], n_best: int) -> lis
     values, numbers = probabilities.topk(min(n_best, len(names)), dim=-1)
     rows = zip(values.tolist(), numbers.tolist(), strict=True)
     return [[Ranked(names[i], value) for value, i in zip(*row, strict=True)] for row in rows]
+
+
+def _is_never(column: int | str, names: Sequence[str]) -> bool:
+    """Return True if a column chosen by its name is no label that occurs."""
+    return isinstance(column, str) and not column.isdecimal() and unicodedata.normalize("NFC", column) not in names
 
 
 def _is_decimal(name: str) -> bool:

@@ -18,7 +18,15 @@ from regard.models.writers.vector import NoTermsError
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.config import RankedPrediction
 from regard.recipes.base.entry import Entry
-from regard.recipes.base.recipe import ConfigT, EmptyAnswerError, Examples, Prepared, Ranked, Recipe
+from regard.recipes.base.recipe import (
+    ConfigT,
+    EmptyAnswerError,
+    Examples,
+    Prepared,
+    Ranked,
+    Recipe,
+    join_items,
+)
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.vectors import LABEL_THRESHOLD, predict_all
@@ -47,7 +55,7 @@ class TargetRecipe(Recipe[ConfigT]):
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
         super().__init__(run, notify, entry)
         self.kind = get_target_type(run.config.data)
-        self.metric, self.higher_is_better = self.kind.metric, self.kind.higher_is_better
+        self.metric, self.higher_is_better = self.kind.select_metric(run.config.data), self.kind.higher_is_better
 
     @abstractmethod
     def label_texts(self, data: Any) -> Sequence[str]:
@@ -93,9 +101,14 @@ class TargetRecipe(Recipe[ConfigT]):
         )
 
     def check_examples(self, split: str, examples: Examples[Any]) -> None:
-        """Check that the training targets can be learned."""
+        """Check that the training targets can be learned; notify of classes without validation data."""
         if split == "train":
             self.kind.fit(self.raw_targets(examples), self.run.config.data)
+        if split == "val" and self.run.config.data.target == "class":
+            missing = sorted({*self.label_texts(self.train.data)} - {*self.label_texts(examples.data)})
+            if missing:
+                name, noun = self.nouns
+                self.notify(f"{examples.origin}: no validation {noun} has the {name} {join_items(missing)} of training")
 
     def score(self, inference: ActiveModel, examples: Examples[Any], options: Any) -> dict[str, Any]:
         """Return the metrics of the target."""
@@ -150,6 +163,13 @@ class TargetRecipe(Recipe[ConfigT]):
             if row == 0:
                 self.notify(f"contributions to the score are not shown: {error}")
             return None
+        used = found.terms[0].any(0).any(0).nonzero().flatten().tolist()
+        if row == 0 and len(used) == 1 and len(sample.axes["source"]) > 1:
+            item = sample.axes["source"].labels[used[0]]
+            self.notify(
+                f"contributions: the item {item!r} has the whole score, since the pool reads its state alone "
+                f"(--model.pool {self.run.config.model.pool})"
+            )
         names = {"names": weights.names, "quantity": weights.quantity, "key": f"contribution/{row}"}
         return contribution_maps(sample, found.parts, found.terms[0], found.bias[0].cpu() + weights.shift, **names)
 

@@ -180,7 +180,9 @@ class RunFolder:
         made = max((int(path.name[5:]) for path in self.directory.path.glob("checkpoints/step-*[0-9]")), default=0)
         if steps is not None and steps < made:
             folder = self.directory.path
-            raise UserError(f"the run in {folder} has made {made} steps; --train.steps must be at least that, got {steps}")
+            raise UserError(
+                f"the run in {folder} has made {made} steps; --train.steps must be at least that, got {steps}"
+            )
 
     def _find_report(self, notify: Callable[[str], None]) -> dict[str, Any] | None:
         """Return the report of a run that is finished with exactly these settings, else None."""

@@ -222,7 +222,7 @@ def test_contributions_to_many_items_are_wrapped_with_one_scale_and_all_labels(t
     path = Capture(lambda: [maps], title="run", model="model").plot(tmp_path / "x.svg", view="contributions")
     words = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
     assert {*items, "(bias)", "color scale", "-1", "+1"} <= set(words)
-    assert "contributions to the score yes, with the sum +0.000" in words
+    assert "contributions of the states of the encoder to the score yes, with the sum +0.000" in words
     assert [word for word in words if " to " in word and word.endswith("of 41")] == [
         "1 to 16 of 41",
         "17 to 32 of 41",

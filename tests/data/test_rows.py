@@ -262,8 +262,17 @@ def test_tables_without_a_header_have_columns_in_order(tmp_path: Path) -> None:
     Image.new("RGB", (40, 30)).save(tmp_path / "1.png")
     path = tmp_path / "a.csv"
     path.write_text("1.png,1,2,3,4,cat\n1.png,5,6,7,8,dog\n")
-    with pytest.raises(UserError, match=r"line 1: expected a header with .*; --data.header no reads these columns in"):
+    columns = "file,x,y,width,height,label"
+    with pytest.raises(
+        UserError, match=rf"line 1: expected a header with .*; .*--data.header no reads .* as {columns}"
+    ):
         read_boxes(path, None, BoxesConfig())
+    path.write_text("name,left,top,right,bottom,label\n" + path.read_text())  # other names are no data
+    with pytest.raises(
+        UserError, match=r"line 1: expected a header with .*, got 'name,left,top,right,bottom,label'\.$"
+    ):
+        read_boxes(path, None, BoxesConfig())
+    path.write_text(path.read_text().partition("\n")[2])
     data = read_boxes(path, None, BoxesConfig(header="no"))
     assert data.items[0].boxes.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
     assert data.items[0].labels == ("cat", "dog")

@@ -294,9 +294,10 @@ def _read_header(
     except BadRow as bad:
         raise UserError(f"{path}, line {first}: {bad.detail}.") from None
     if not all(set(name.split("|")) & set(header) for name in columns):
-        forms = (",".join(column.split("|")[side] for column in columns) for side in (0, -1))
+        forms = [",".join(column.split("|")[side] for column in columns) for side in (0, -1)]
         expected = " or ".join(dict.fromkeys(forms))
-        hint = "; --data.header no reads these columns in this order" if len(header) == len(columns) else ""
+        is_data = len(header) == len(columns) and bool(_numeric_columns(header))
+        hint = f"; if it is data, --data.header no reads the columns as {forms[0]}" if is_data else ""
         raise UserError(
             f"{path}, line {first}: expected a header with {expected}, got {','.join(header)[:80]!r}{hint}."
         )

@@ -19,6 +19,7 @@ from regard.data.sound.events import read_events
 from regard.data.text.labels import read_labeled
 from regard.data.text.pairs import read_pairs, read_split
 from regard.data.text.rows import Columns, read_records
+from regard.data.text.sources import read_sources
 from regard.errors import UserError
 from regard.recipes.targets.base import RawTargets
 from regard.recipes.targets.numbers import NumberTarget
@@ -256,6 +257,18 @@ def test_bad_rows_are_left_out_and_counted() -> None:
 def test_other_errors_pass_through() -> None:
     with pytest.raises(ZeroDivisionError), BadRows("skip").catch():
         _ = 1 / 0
+
+
+@pytest.mark.parametrize(("header", "column"), [("filename,category", "filename"), ("my photo,kind", "'my photo'")])
+def test_an_index_without_a_name_is_not_a_source(tmp_path: Path, header: str, column: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f",{header}\n0,1.png,cat\n")
+    with pytest.raises(UserError, match=rf"line 1: the first column has no name .*--data.file-column {column};"):
+        next(read_sources(path, "file"))
+    assert [row.text for row in read_sources(path, "file", column=column.strip("'"))] == ["1.png"]
+    assert [row.text for row in read_sources(path, "file", header="no")] == ["", "0"]
+    path.write_text(",good\nfine,bad\n")  # an empty text
+    assert [row.text for row in read_sources(path, "text")] == ["", "fine"]
 
 
 def test_tables_without_a_header_have_columns_in_order(tmp_path: Path) -> None:

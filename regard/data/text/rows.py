@@ -16,6 +16,7 @@ the one of its expected name in the header, or the one in its position.
 import json
 import math
 import re
+import shlex
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -165,6 +166,7 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
     if columns.header == "auto" and not (is_header or columns.is_open or has_more) and len(header) > max(selected):
         _check_data(first, [header[index] for index in selected], columns)
     if columns.header == "auto" and not is_header and columns.is_open:
+        _check_index(first, header, selected, _cells_of(rows[1:2], cells), columns)
         _warn_of_header(first, header, header[selected[0]] if header else "", columns)
     hint = _width_hint(columns, header) if is_default else ""
     is_decimal_comma = columns.is_numeric and (separator == ";" or len(names) > 2)
@@ -394,6 +396,21 @@ def _check_data(where: str, cells: Sequence[str], columns: Columns) -> None:
         shown = " and ".join(map(repr, cells))
         raise UserError(
             f"{where}: {shown} look like a header. Use --data.header yes if they name columns{choice}, and "
+            "--data.header no if this line is data."
+        )
+
+
+def _check_index(
+    where: str, header: Sequence[str], selected: Sequence[int], following: Sequence[str], columns: Columns
+) -> None:
+    """Raise UserError if the column that is selected is an index, as pandas writes it: numbers without a name."""
+    named = [name for name in header if name]
+    if selected == [0] and named and not header[0] and 0 in _numeric_columns(following[:1]):
+        name, shown = columns.names[0], ", ".join(map(repr, named))
+        chosen = next((cell for cell in named if _is_typical(cell)), named[0])
+        raise UserError(
+            f"{where}: the first column has no name and holds numbers, as an index does, so that it cannot be the "
+            f"{name}: choose a column of the header {shown}, such as --data.{name}-column {shlex.quote(chosen)}; "
             "--data.header no if this line is data."
         )
 

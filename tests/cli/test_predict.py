@@ -18,6 +18,7 @@ from regard.cli.main import main
 from regard.cli.predict import _coco_ids
 from regard.data.images.coco_ids import CocoIds
 from regard.errors import UserError
+from regard.recipes.base.inputs import list_files
 from regard.recipes.base.run import Run
 from regard.recipes.load import create_recipe, load
 from regard.recipes.registry import get_entry
@@ -371,6 +372,20 @@ def test_images_of_folders_lists_and_several_files_are_named(photos: Path, monke
         assert "Standard input must hold the names of files, one in each line" in capsys.readouterr().err
     assert main(["predict", str(run), "nothing.png"]) == 2
     assert "nothing.png: no such file" in capsys.readouterr().err
+
+
+def test_other_files_of_a_folder_are_counted(tmp_path: Path) -> None:
+    for name in ("a/C.PNG", "a/a.heic", "noext", "Thumbs.db", "__MACOSX/b.png", ".hidden"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    notices: list[str] = []
+    assert [given.file for given in list_files(tmp_path, (".png",), notices.append)] == [f"{tmp_path}/a/C.PNG"]
+    counted = "2 files are skipped: 1 without extension, 1 .heic (convert them to JPEG)"
+    assert notices == [f"{tmp_path}: {counted}; first: {tmp_path}/noext."]
+    with pytest.raises(
+        UserError, match=r"contains no file that can be read \(.wav\); it has 1 without extension, 1 .png, "
+    ):
+        list_files(tmp_path, (".wav",), notices.append)
 
 
 def test_a_damaged_image_is_skipped_by_name(photos: Path, tmp_path: Path, capsys) -> None:

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from regard.cli.main import main
-from regard.cli.predict import _coco_ids
+from regard.cli.predict import _coco_ids, _count_inputs
 from regard.data.images.coco_ids import CocoIds
 from regard.errors import UserError
 from regard.recipes.base.inputs import list_files
@@ -372,6 +372,22 @@ def test_images_of_folders_lists_and_several_files_are_named(photos: Path, monke
         assert "Standard input must hold the names of files, one in each line" in capsys.readouterr().err
     assert main(["predict", str(run), "nothing.png"]) == 2
     assert "nothing.png: no such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "count"),
+    [
+        ("a.csv", "file\na.png\n", None),
+        ("a.json", "[]\n", None),
+        ("a.jsonl", "{}\n", 1),
+        ("a.txt", "a.png\nb.png\n", 2),
+    ],
+)
+def test_progress_has_a_total_if_lines_are_inputs(tmp_path: Path, name: str, content: str, count: int | None) -> None:
+    (tmp_path / name).write_text(content)
+    entry = get_entry("images")
+    recipe = create_recipe(Run(recipe="images", seed=1, config=entry.config()), print)
+    assert _count_inputs([str(tmp_path / name)], SimpleNamespace(recipe=recipe, input="image")) == count
 
 
 def test_other_files_of_a_folder_are_counted(tmp_path: Path) -> None:

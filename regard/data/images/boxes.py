@@ -169,7 +169,7 @@ def _describe_overhang(path: Path, items: Sequence[tuple[AnnotatedImage, tuple[i
         starts, sides = item.boxes[:, :2], item.boxes[:, 2:]
         most = np.array(size) + _LARGEST_OVERHANG
         extends = (starts < -_LARGEST_OVERHANG).any(1) | (starts + sides > most).any(1)
-        count += len(extends)
+        count += len(item.boxes)
         places += [f"{item.where}, [{x:g}, {y:g}, {w:g}, {h:g}]" for x, y, w, h in item.boxes[extends].tolist()]
         are_corners &= bool((sides > starts).all() and (sides <= most).all())
     if not places:
@@ -230,7 +230,7 @@ def _read_table(path: Path, bad_rows: BadRows, header: Header) -> list[Annotated
     return [annotate_image(file, boxes, first_line[file], size=sizes.get(file)) for file, boxes in boxes_of.items()]
 
 
-def _from_corners(cells: Mapping[str, str], names: Sequence[str], where: str) -> list[Any]:
+def _from_corners(cells: Mapping[Any, str], names: Sequence[str], where: str) -> list[Any]:
     """Return x, y, width and height of a box from the cells of its left, top, right and bottom."""
     corners = parse_numbers([cells[name] for name in names], most=MOST_PIXELS)
     if len(corners) != len(names):

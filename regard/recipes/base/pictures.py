@@ -57,16 +57,17 @@ def patch_axis(reads: ImageReader) -> Axis:
     return Axis(labels=axis.labels, kind=axis.kind, picture=axis.picture, places=tuple(places))
 
 
-def prepare_pixels(inputs: Sequence[Any], first: int, data: ImagesConfig, shape: tuple[int, int, int]) -> Prepared:
+def prepare_pixels(inputs: Sequence[Any], first: int, data: ImagesConfig, shape: Sequence[int]) -> Prepared:
     """Return the pixels (channels, height, width) of inputs as uint8, for a run that reads images of this shape.
 
     inputs: as of `to_image`, of any size.
     Raises: UserError naming the input.
     """
-    prepared = Prepared(len(inputs))
+    prepared, (channels, height, width) = Prepared(len(inputs)), shape
     for owner, given in enumerate(inputs):
         where = f"input {first + owner}"
-        prepared.add(owner, to_image_array(to_image(given, where), data, shape, where, resizes=True))
+        image = to_image(given, where)
+        prepared.add(owner, to_image_array(image, data, (channels, height, width), where, resizes=True))
     return prepared
 
 

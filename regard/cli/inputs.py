@@ -150,7 +150,7 @@ def _read_word(word: str, trained: Any, option: str | None) -> Iterator[list[Inp
     elif path.is_dir() if exists(word) else False:
         if not recipe.files_of_folder:
             raise UserError(f"{word}: is a folder, expected a text or a file")
-        yield from _batches(list_files(path, recipe.files_of_folder))
+        yield from _batches(list_files(path, recipe.files_of_folder, print_notice))
     elif not is_file(word):
         yield [Input(decode_argument(word))]
     elif recipe.is_table(path):

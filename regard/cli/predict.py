@@ -20,7 +20,7 @@ from regard.cli.runs import DecodingOptions, help_ending, load_trained, read_run
 from regard.data.images.coco_ids import CocoIds, read_coco_ids
 from regard.errors import DONE, UserError
 from regard.recipes.base.config import NoOptions, Reading, defaults_of_run
-from regard.recipes.base.inputs import TABLES, Input
+from regard.recipes.base.inputs import Input
 from regard.recipes.base.run import Run
 from regard.recipes.registry import RECIPES, get_entry
 from regard.settings.declare import settings
@@ -127,11 +127,14 @@ def run(argv: list[str]) -> int:
 
 
 def _count_inputs(words: Sequence[str], trained: Any) -> int | None:
-    """Return the number of inputs for the progress bar: files, or lines of a file; None if it is not known."""
+    """Return the number of inputs for the progress bar: files, or lines of a file; None if it is not known.
+
+    It is not known of tables with a header or several rows for an input, and of JSON that is not in lines.
+    """
     if all(is_single_input(word, trained) for word in words):
         return len(words)
-    has_rows = words[0].endswith(TABLES) or not trained.recipe.is_table(Path(words[0]))
-    if len(words) == 1 and has_rows and is_text_file(words[0]):
+    has_lines = words[0].endswith((".jsonl", ".ndjson")) or not trained.recipe.is_table(Path(words[0]))
+    if len(words) == 1 and has_lines and is_text_file(words[0]):
         with Path(words[0]).open("rb") as file:
             return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
     return None

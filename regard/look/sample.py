@@ -128,6 +128,9 @@ class Image:
     boxes: tuple[DetectedBox, ...] = ()
     labels: tuple[str, ...] = ()
     """All labels of the model; a label has the same color in all pictures."""
+    original: NDArray[np.uint8] | None = None
+    """Pixels before they were scaled to fit into `pixels`, in its upper left corner. Figures of boxes show them if they
+    are known; files of captures do not hold them."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

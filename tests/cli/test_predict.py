@@ -14,9 +14,10 @@ import pytest
 from PIL import Image
 
 from regard.cli.main import main
-from regard.cli.predict import _coco_ids
+from regard.cli.predict import _coco_ids, _count_inputs
 from regard.data.images.coco_ids import CocoIds
 from regard.errors import UserError
+from regard.recipes.base.inputs import list_files
 from regard.recipes.base.run import Run
 from regard.recipes.load import create_recipe, load
 from regard.recipes.registry import get_entry
@@ -103,9 +104,7 @@ def test_options_of_data_choose_how_inputs_are_read(run: Path, files: Path, caps
     assert main(["predict", str(run), "named.csv", "--data.source-column", "fr"]) == 2
     assert "line 1, --data.source-column: no column 'fr'" in capsys.readouterr().err
     assert main(["predict", str(run), "named.csv"]) == 2
-    assert "named.csv, line 1: 'id' and 'de' and 'en' look like a header, of which none is 'source'" in (
-        capsys.readouterr().err
-    )
+    assert "named.csv, line 1: 'id' and 'de' and 'en' look like a header without 'source'" in (capsys.readouterr().err)
     (files / "ids.tsv").write_text("".join(f"{i}\t{w}\tx\n" for i, w in enumerate(WORDS)), encoding="utf-8")
     assert main(["predict", str(run), "ids.tsv"]) == 2
     assert "expected a source alone or the 2 columns of training, got 3 columns; use --data.source-column NUMBER" in (
@@ -115,7 +114,8 @@ def test_options_of_data_choose_how_inputs_are_read(run: Path, files: Path, caps
 
 
 def test_folder_of_images_of_a_coco_file_is_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").mkdir()
+    monkeypatch.chdir(tmp_path / "own")  # the folder above is searched, too
     Path("photos").mkdir()
     Image.new("RGB", (8, 8)).save("photos/1.png")
     rest = {"annotations": [{"image_id": 1, "category_id": 1, "caption": "a", "bbox": [1, 1, 2, 2]}]}
@@ -374,6 +374,36 @@ def test_images_of_folders_lists_and_several_files_are_named(photos: Path, monke
         assert "Standard input must hold the names of files, one in each line" in capsys.readouterr().err
     assert main(["predict", str(run), "nothing.png"]) == 2
     assert "nothing.png: no such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "count"),
+    [
+        ("a.csv", "file\na.png\n", None),
+        ("a.json", "[]\n", None),
+        ("a.jsonl", "{}\n", 1),
+        ("a.txt", "a.png\nb.png\n", 2),
+    ],
+)
+def test_progress_has_a_total_if_lines_are_inputs(tmp_path: Path, name: str, content: str, count: int | None) -> None:
+    (tmp_path / name).write_text(content)
+    entry = get_entry("images")
+    recipe = create_recipe(Run(recipe="images", seed=1, config=entry.config()), print)
+    assert _count_inputs([str(tmp_path / name)], SimpleNamespace(recipe=recipe, input="image")) == count
+
+
+def test_other_files_of_a_folder_are_counted(tmp_path: Path) -> None:
+    for name in ("a/C.PNG", "a/a.heic", "noext", "Thumbs.db", "__MACOSX/b.png", ".hidden"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    notices: list[str] = []
+    assert [given.file for given in list_files(tmp_path, (".png",), notices.append)] == [f"{tmp_path}/a/C.PNG"]
+    counted = "2 files are skipped: 1 without extension, 1 .heic (convert them to JPEG)"
+    assert notices == [f"{tmp_path}: {counted}; first: {tmp_path}/noext."]
+    with pytest.raises(
+        UserError, match=r"contains no file that can be read \(.wav\); it has 1 without extension, 1 .png, "
+    ):
+        list_files(tmp_path, (".wav",), notices.append)
 
 
 def test_a_damaged_image_is_skipped_by_name(photos: Path, tmp_path: Path, capsys) -> None:

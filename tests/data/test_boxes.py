@@ -73,13 +73,13 @@ def test_table_of_corners_is_read(folder, has_size):
             read_boxes(path, None, CONFIG)
 
 
-def write_jsonl(path: Path) -> Path:
+def write_jsonl(path: Path, boxes=BOXES) -> Path:
     keys = ("x", "y", "width", "height")
     lines = [
         json.dumps(
             {"file": name, "boxes": [dict(zip(keys, box, strict=True)) | {"label": label} for box, label in rows]}
         )
-        for name, rows in BOXES.items()
+        for name, rows in boxes.items()
     ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
@@ -122,9 +122,49 @@ def test_unusable_box_is_an_error_or_skipped(folder, box, message):
     assert len(data.items[0].labels) == 2
 
 
-def test_box_over_the_edge_is_clipped(folder):
-    path = write_csv(folder / "x.csv", {"a.png": [((30, -5, 20, 10), "cat")]})
-    assert read_boxes(path, None, CONFIG).items[0].boxes.tolist() == [[30, 0, 10, 5]]
+def test_box_over_the_edge_is_clipped_and_counted(folder):
+    path = write_csv(folder / "x.csv", {"a.png": [((30, -5, 20, 10), "cat"), ((30, 20, 11, 11), "cat")]})
+    data = read_boxes(path, None, CONFIG)
+    assert data.items[0].boxes.tolist() == [[30, 0, 10, 5], [30, 20, 10, 10]]
+    place = f"{path}, line 2, [30, -5, 20, 10]"  # the other extends by one pixel
+    assert data.notices == (f"{path}: 1 of 2 boxes extend beyond their image and are clipped; first: {place}.",)
+
+
+@pytest.mark.parametrize("names", ["xmin,ymin,xmax,ymax", "x1,y1,x2,y2"])
+@pytest.mark.parametrize("file", ["file", "image", "filename"])
+def test_names_of_corners_are_recognized(folder, file, names):
+    path = folder / "corners.csv"
+    path.write_text(f"{file},{names},label\na.png,2,3,12,15,cat\n")
+    assert read_boxes(path, None, CONFIG).items[0].boxes.tolist() == [[2, 3, 10, 12]]
+    path.write_text(f"{file},{names},label\na.png,2,3,12,much,cat\n")
+    with pytest.raises(UserError, match=f"expected {', '.join(names.split(','))}, four numbers"):
+        read_boxes(path, None, CONFIG)
+
+
+@pytest.mark.parametrize("write", [write_csv, write_coco])
+def test_corners_in_place_of_sizes_are_suspected(folder, write):
+    corners = {"a.png": [((10, 10, 38, 28), "cat"), ((20, 15, 39, 29), "dog"), ((1, 1, 9, 9), "dog")]}
+    (notice,) = read_boxes(
+        write(folder / "x.csv" if write is write_csv else folder / "x.json", corners), None, CONFIG
+    ).notices
+    assert "2 of 3 boxes extend" in notice
+    assert "may be corners x1, y1, x2, y2" in notice
+    assert ("header file,xmin,ymin,xmax,ymax,label" in notice) == (write is write_csv)
+    corners["a.png"].append(((10, 10, 38, 9), "cat"))  # its bottom would be above its top
+    (notice,) = read_boxes(write_csv(folder / "x.csv", corners), None, CONFIG).notices
+    assert "may be corners" not in notice
+
+
+@pytest.mark.parametrize("write", [write_csv, write_coco, write_jsonl])
+def test_relative_coordinates_are_refused(folder, write):
+    path = folder / {write_csv: "x.csv", write_coco: "x.json", write_jsonl: "x.jsonl"}[write]
+    relative = {"b.png": [], "a.png": [((0.1, 0.2, 0.5, 1), "cat"), ((0, 0, 0.25, 0.25), "dog")]}
+    with pytest.raises(UserError, match=r"expected boxes in pixels, but all 2 boxes of .* here \[0.1, 0.2, 0.5, 1\]"):
+        read_boxes(write(path, relative), None, CONFIG)
+    relative["a.png"].append(((2, 2, 0.5, 0.5), "cat"))
+    assert len(read_boxes(write(path, relative), None, CONFIG).items[1].boxes) == 3
+    corner = {"a.png": [((0, 0, 1, 1), "cat"), ((1, 1, 1, 1), "dog")]}
+    assert len(read_boxes(write(path, corner), None, CONFIG).items[0].boxes) == 2
 
 
 def _line(key: str, value: str) -> str:

@@ -10,6 +10,7 @@ from PIL import Image
 from regard.data.config import ImagesConfig
 from regard.data.images.dataset import load_digits, read_images, split_validation
 from regard.errors import UserError
+from regard.recipes.images.config import ImagesRunConfig
 
 
 def write_idx(path: Path, array: np.ndarray) -> Path:
@@ -182,3 +183,10 @@ def test_embedded_digits_are_complete_and_bright():
     assert digits.pixels.shape[1:] == (1, 8, 8)
     assert digits.pixels.max() == 255
     assert set(digits.labels) == set("0123456789")
+
+
+@pytest.mark.parametrize(("target", "augment"), [("class", "shift"), ("labels", "shift"), ("number", "none")])
+def test_numbers_have_no_augmentation_by_default(target, augment):
+    data = ImagesConfig(target=target, train="list.csv")
+    assert ImagesRunConfig(data=data).used_augment == augment
+    assert ImagesRunConfig(data=data, augment="shift-flip").used_augment == "shift-flip"

@@ -19,6 +19,7 @@ from regard.data.sound.events import read_events
 from regard.data.text.labels import read_labeled
 from regard.data.text.pairs import read_pairs, read_split
 from regard.data.text.rows import Columns, read_records
+from regard.data.text.sources import read_sources
 from regard.errors import UserError
 from regard.recipes.targets.base import RawTargets
 from regard.recipes.targets.labels import LabelsTarget
@@ -302,12 +303,33 @@ def test_other_errors_pass_through() -> None:
         _ = 1 / 0
 
 
+@pytest.mark.parametrize(("header", "column"), [("filename,category", "filename"), ("my photo,kind", "'my photo'")])
+def test_an_index_without_a_name_is_not_a_source(tmp_path: Path, header: str, column: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f",{header}\n0,1.png,cat\n")
+    with pytest.raises(UserError, match=rf"line 1: .* look like a header without .*--data.file-column {column};"):
+        next(read_sources(path, "file"))
+    assert [row.text for row in read_sources(path, "file", column=column.strip("'"))] == ["1.png"]
+    assert [row.text for row in read_sources(path, "file", header="no")] == ["", "0"]
+    path.write_text(",good\nfine,bad\n")  # an empty text
+    assert [row.text for row in read_sources(path, "text")] == ["", "fine"]
+
+
 def test_tables_without_a_header_have_columns_in_order(tmp_path: Path) -> None:
     Image.new("RGB", (40, 30)).save(tmp_path / "1.png")
     path = tmp_path / "a.csv"
     path.write_text("1.png,1,2,3,4,cat\n1.png,5,6,7,8,dog\n")
-    with pytest.raises(UserError, match=r"line 1: expected a header with .*; --data.header no reads these columns in"):
+    columns = "file,x,y,width,height,label"
+    with pytest.raises(
+        UserError, match=rf"line 1: expected a header with .*; .*--data.header no reads .* as {columns}"
+    ):
         read_boxes(path, None, BoxesConfig())
+    path.write_text("name,left,top,right,bottom,label\n" + path.read_text())  # other names are no data
+    with pytest.raises(
+        UserError, match=r"line 1: expected a header with .*, got 'name,left,top,right,bottom,label'\.$"
+    ):
+        read_boxes(path, None, BoxesConfig())
+    path.write_text(path.read_text().partition("\n")[2])
     data = read_boxes(path, None, BoxesConfig(header="no"))
     assert data.items[0].boxes.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
     assert data.items[0].labels == ("cat", "dog")

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from PIL import Image
 
 from regard.errors import UserError
 from regard.look.figures import results
@@ -129,3 +130,11 @@ def test_labels_of_many_boxes_do_not_overlap(tmp_path):
     words = re.findall(r">(cell [^<>]+)</text>", path.read_text(encoding="utf-8"))
     assert words[0] == "cell 0.90"
     assert 1 < len(words) < 25
+
+
+def test_an_image_with_boxes_has_at_least_its_own_size(tmp_path):
+    wide = np.zeros((600, 2000, 3), np.uint8)
+    path = plot_boxes(wide, [("cat", 0.5, (10, 10, 100, 100))], tmp_path / "x.png", title="t")
+    with Image.open(path) as image:
+        assert 2000 <= image.width <= 2200
+        assert image.height >= 600

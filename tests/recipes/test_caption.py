@@ -199,8 +199,8 @@ def test_bad_images_are_named(folder, tmp_path, capsys):
     (tmp_path / "x.png").write_text("no image", encoding="utf-8")
     assert main(["predict", str(folder / "run"), str(tmp_path / "x.png")]) == 2
     assert "x.png: not a readable image" in capsys.readouterr().err
-    with pytest.raises(UserError, match=r"input 1: pixels must be bytes \(uint8\) of \(height, width, 3\)"):
-        load(folder / "run").predict([np.zeros((24, 32), np.uint8)])
+    with pytest.raises(UserError, match=r"input 1: pixels must be bytes \(uint8\) of \(height, width\)"):
+        load(folder / "run").predict([np.zeros((24, 32, 2), np.uint8)])
 
 
 def test_learned_positions_limit_the_length_of_captions():

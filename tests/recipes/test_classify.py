@@ -17,6 +17,7 @@ from regard.errors import UserError
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.pictures import patch_axis
 from regard.recipes.base.run import Run
+from regard.recipes.images.config import OtherLabeledImages
 from regard.recipes.load import create_recipe, load
 from regard.recipes.metrics.report import round_scores
 from regard.recipes.metrics.vectors import class_scores, class_table, label_table
@@ -239,7 +240,7 @@ def test_look_at_images_shows_patches_on_the_model_input(pictures):
             (0.5, 0.5, 0.5, 0.5),
         )
     test_input = check_test_input(trained)
-    assert test_input.shape == (1, 8, 8)
+    assert test_input.size == (8, 8)
     assert trained.look([test_input], names=["test image 0"])[0].sample.title.startswith("test image 0 -> ")
 
 
@@ -264,17 +265,51 @@ def test_naive_bayes_needs_items_of_words(capsys):
     assert "--naive-bayes must be none with --model.pool=first" in capsys.readouterr().err
 
 
-def test_pixels_of_another_shape_are_refused(pictures):
+def test_files_pillow_images_and_arrays_of_any_size_are_equal(pictures, tmp_path):
+    trained = load(pictures / "run")
+    draw = np.random.default_rng(0)
+    for shape in ((8, 8), (12, 20), (12, 20, 3), (12, 20, 4), (3, 20, 3)):
+        pixels = draw.integers(0, 256, shape, np.uint8)
+        image = Image.fromarray(pixels)
+        image.save(path := tmp_path / "a.png")
+        forms = [path, image, pixels]
+        forms += [pixels[..., None], pixels[None]] if pixels.ndim == 2 else []  # (height, width, 1), (1, height, width)
+        forms += [pixels.transpose(2, 0, 1)] if shape == (12, 20, 3) else []
+        rows = trained.recipe.prepare([trained._read_input(form, 1) for form in forms], 1).rows
+        assert {row.shape for row in rows} == {trained.recipe.shape}
+        assert all(np.array_equal(row, rows[0]) for row in rows)
+    test_input = trained.test_input(0)
+    expected = trained.recipe.load("test").data.pixels[0]
+    assert np.array_equal(trained.recipe.prepare([test_input], 1).rows[0], expected)
+
+
+def test_arrays_that_are_no_images_are_refused(pictures):
     trained = load(pictures / "run")
     for bad, message in [
-        (
-            np.zeros((8, 8), np.uint8),
-            r"input 1: pixels must be bytes \(uint8\) .* \(1, 8, 8\), got uint8 of \(8, 8\)",
-        ),
-        (np.zeros((1, 8, 8)), r"got float64 of \(1, 8, 8\)"),
+        (np.zeros((1, 8, 8)), r"input 1: pixels must be bytes \(uint8\) of .*, got float64 of \(1, 8, 8\)"),
+        (np.zeros((8, 8, 5), np.uint8), r"got uint8 of \(8, 8, 5\)"),
+        (np.zeros((0, 8), np.uint8), r"got uint8 of \(0, 8\)"),
+        (3, r"input 1: expected an image file, a Pillow image or an array, got int"),
     ]:
         with pytest.raises(UserError, match=message):
             trained.predict([bad])
+
+
+def test_test_images_of_another_size_are_resized_as_inputs_are(pictures, tmp_path):
+    notices: list[str] = []
+    trained, name = load(pictures / "run", notify=notices.append), "standing"
+    (tmp_path / "test" / name).mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 20), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "test" / name / "a.png")
+    Image.fromarray(pixels[:8, :8]).save(tmp_path / "test" / name / "b.png")
+    examples = trained.recipe.load("test", OtherLabeledImages(test=(str(tmp_path / "test"),)))
+    assert np.array_equal(
+        examples.data.pixels, trained.recipe.prepare([Image.fromarray(pixels), pixels[:8, :8]], 1).rows
+    )
+    assert notices[-1] == (
+        f"{tmp_path}/test: 1 images are resized to 8 x 8 pixels, the size of the training images; first: "
+        f"{tmp_path}/test/{name}/a.png, 20 x 12."
+    )
 
 
 def test_patches_that_extend_beyond_the_edge_are_cut():

@@ -350,9 +350,27 @@ def test_images_are_accepted_as_files_arrays_and_images(boxes):
     test_input = check_test_input(trained)
     assert test_input.size == (32, 24)
     assert trained.look([test_input], names=["test image 0"])[0].sample.title.startswith("test image 0 -> ")
-    for bad in (pixels[..., 0], pixels.astype(float)):
-        with pytest.raises(UserError, match=r"input 1: pixels must be bytes \(uint8\) of \(height, width, 3\)"):
-            trained.predict([bad])
+    with pytest.raises(
+        UserError, match=r"input 1: pixels must be bytes \(uint8\) of \(height, width\) or \(height, width"
+    ):
+        trained.predict([pixels.astype(float)])
+
+
+def test_figures_show_boxes_on_the_image_at_its_own_size(boxes, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        "regard.look.figures.draw.plot_boxes",
+        lambda pixels, found, path, **_: (drawn.append((pixels, found)), path.touch()),
+    )
+    trained, path = load(boxes / "run"), boxes / "test" / "1.png"
+    with Image.open(path) as image:
+        large = image.convert("RGB").resize((image.width * 4, image.height * 6))  # padded on the right
+    trained.look([large], threshold=0.0).plot(tmp_path / "a.png")
+    ((pixels, found),) = drawn
+    assert np.array_equal(pixels, np.asarray(large))
+    expected = trained.predict([large], threshold=0.0)[0]
+    assert [(label, score) for label, score, _ in found] == [box[:2] for box in expected]
+    assert np.allclose([place for *_, place in found], [box[2:] for box in expected], atol=1e-3)
 
 
 def test_images_smaller_than_the_input_size_are_shown_with_padding(boxes, tmp_path):

@@ -1,8 +1,8 @@
 """Data sets of images with boxes: annotations in COCO JSON, CSV, TSV or JSONL, and images in a folder or a tar.
 
     file,x,y,width,height,label                           CSV or TSV with a header, a box in each line
-    filename,width,height,class,xmin,ymin,xmax,ymax       the same with corners; width and height, those of the image,
-                                                          may be missing (TensorFlow's object detection)
+    filename,width,height,class,xmin,ymin,xmax,ymax       the same with corners, also x1,y1,x2,y2; width and height,
+                                                          those of the image, may be missing (TensorFlow's)
 
 Boxes are x, y, width, height in pixels from the top left corner of the image, after its EXIF orientation is applied.
 If the file states the size of the image before the rotation, its boxes are rotated, too. If the size does not decide
@@ -10,14 +10,16 @@ If the file states the size of the image before the rotation, its boxes are rota
 tools, OpenCV and detectron2, and a notice says so.
 
 Unusable data is reported before training: boxes without area or outside their image, images that are missing or
-cannot be read, unknown categories. Boxes that extend over the edge of the image are clipped.
+cannot be read, unknown categories, coordinates relative to the size of the image. Boxes that extend over the edge of
+the image are clipped and, if by more than a pixel, counted.
 
 Source: T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014 (the format).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +50,11 @@ from regard.system.files import decode_json
 
 _LEAST_SIDE = 1e-3
 """Pixels; in single precision, the area of a smaller box cannot be distinguished from 0."""
-_COLUMNS = ("file|filename", "x|xmin", "y|ymin", "width|xmax", "height|ymax", "label|class")
+_LARGEST_OVERHANG = 1.0
+"""Pixels; boxes that extend further over the edge of their image are reported."""
+_COLUMNS = ("file|image|filename", "x|x1|xmin", "y|y1|ymin", "width|x2|xmax", "height|y2|ymax", "label|class")
 _NUMBERS = ("x", "y", "width", "height")
-_CORNERS = ("xmin", "ymin", "xmax", "ymax")
+_CORNERS = (("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"))
 _ROTATED = "and the sizes in the file are those before the rotation: the boxes were rotated, too"
 _ASSUMED = "and the file does not tell whether boxes refer to the image before or after rotation: after is assumed"
 
@@ -78,14 +82,17 @@ def read_boxes(
         for item in readers[suffix](path, bad_rows)
     ]
     normalizer.warn(str(path))
+    _check_pixels(path, annotations)
     sources = find_images(path, images, option=option)
     checked: list[tuple[AnnotatedImage, ImageFiles]] = []
+    sized: list[tuple[AnnotatedImage, tuple[int, int]]] = []
     notes: dict[str, list[str]] = {}
     for item in annotations:
         opened = _open(item, sources, bad_rows)
         if opened is not None:
             upright, source, size, note = opened
             checked.append((_clip(upright, size, bad_rows), source))
+            sized.append((upright, size))
             if note and len(item.boxes):
                 notes.setdefault(note, []).append(item.file[:200])
     if not checked:
@@ -97,9 +104,12 @@ def read_boxes(
         lambda i: checked[i][1].open(items[i].file, items[i].where).image,
         str(path),
         bad_rows.skipped,
-        tuple(
-            f"{path}: {len(files):,} images have an EXIF orientation, {note}; first: {files[0]}."
-            for note, files in notes.items()
+        (
+            *_describe_overhang(path, sized),
+            *(
+                f"{path}: {len(files):,} images have an EXIF orientation, {note}; first: {files[0]}."
+                for note, files in notes.items()
+            ),
         ),
     )
 
@@ -138,6 +148,45 @@ def _open(
     return None
 
 
+def _check_pixels(path: Path, items: Sequence[AnnotatedImage]) -> None:
+    """Raise UserError if the boxes are relative to the size of their image: several, and all within [0, 1]."""
+    boxes = np.concatenate([item.boxes for item in items]) if items else np.zeros((0, 4))
+    if len(boxes) < 2 or boxes.min() < 0 or boxes.max() > 1 or not (boxes % 1).any():
+        return
+    first = next(item for item in items if len(item.boxes))
+    shown = ", ".join(f"{number:g}" for number in first.boxes[0])
+    raise UserError(
+        f"{first.where}: expected boxes in pixels, but all {len(boxes):,} boxes of {path} lie between 0 and 1, here "
+        f"[{shown}]. Relative coordinates must be converted: multiply x and width by the width of the image, y and "
+        "height by its height."
+    )
+
+
+def _describe_overhang(path: Path, items: Sequence[tuple[AnnotatedImage, tuple[int, int]]]) -> list[str]:
+    """Return a notice if boxes extend over the edge of their image (by more than a pixel), for they are clipped."""
+    count, places, are_corners = 0, list[str](), True
+    for item, size in items:
+        starts, sides = item.boxes[:, :2], item.boxes[:, 2:]
+        most = np.array(size) + _LARGEST_OVERHANG
+        extends = (starts < -_LARGEST_OVERHANG).any(1) | (starts + sides > most).any(1)
+        count += len(item.boxes)
+        places += [f"{item.where}, [{x:g}, {y:g}, {w:g}, {h:g}]" for x, y, w, h in item.boxes[extends].tolist()]
+        are_corners &= bool((sides > starts).all() and (sides <= most).all())
+    if not places:
+        return []
+    notice = f"{path}: {len(places):,} of {count:,} boxes extend beyond their image and are clipped; first: {places[0]}"
+    if 2 * len(places) > count and are_corners:
+        names = ("file", *_CORNERS[0], "label")
+        is_table = plain_name(path).endswith((".csv", ".tsv"))
+        way = (
+            f"give the header {','.join(names)}"
+            if is_table
+            else "subtract x from the third number and y from the fourth"
+        )
+        notice += f". They may be corners x1, y1, x2, y2, expected are x, y, width, height: if so, {way}"
+    return [f"{notice}."]
+
+
 def _clip(item: AnnotatedImage, size: tuple[int, int], bad_rows: BadRows) -> AnnotatedImage:
     """Return the item with its boxes clipped to an image of this size; boxes without area are skipped."""
     keep, labels = [], []
@@ -159,17 +208,18 @@ def _read_table(path: Path, bad_rows: BadRows, header: Header) -> list[Annotated
     boxes_of: dict[str, list[tuple[list[float], str]]] = {}
     first_line: dict[str, str] = {}
     sizes: dict[str, tuple[int, int] | None] = {}
-    records = read_table(path, _COLUMNS, numeric=(*_NUMBERS, *_CORNERS), header=header)
+    records = read_table(path, _COLUMNS, numeric=(*_NUMBERS, *chain(*_CORNERS)), header=header)
     names = [name for column in _COLUMNS for name in column.split("|")]
     for number, row in records.rows:
         where = locate(path, number)
         with bad_rows.catch(where):
             cells = dict(zip(names, records.parse(row), strict=True))
-            file, label = cells["file"] or cells["filename"], cells["label"] or cells["class"]
-            corners, box = ([cells[name] for name in own] for own in (_CORNERS, _NUMBERS))
-            size = None
-            if any(corners):
-                size, box = _image_size(box[2], box[3], where), _from_corners(corners, where)
+            file = cells["file"] or cells["image"] or cells["filename"]
+            label, box, size = cells["label"] or cells["class"], [cells[name] for name in _NUMBERS], None
+            for own in _CORNERS:
+                if any(cells[name] for name in own):
+                    size, box = _image_size(box[2], box[3], where), _from_corners(cells, own, where)
+                    break
             if not file:
                 raise UserError(f"{where}: expected the name of an image file, got none.")
             boxes = boxes_of.setdefault(file, [])
@@ -180,14 +230,12 @@ def _read_table(path: Path, bad_rows: BadRows, header: Header) -> list[Annotated
     return [annotate_image(file, boxes, first_line[file], size=sizes.get(file)) for file, boxes in boxes_of.items()]
 
 
-def _from_corners(cells: Sequence[str], where: str) -> list[Any]:
-    """Return x, y, width and height of a box from its left, top, right and bottom."""
-    corners = parse_numbers(cells, most=MOST_PIXELS)
-    if len(corners) != len(cells):
-        shown = ", ".join(cells)[:100]
-        raise UserError(
-            f"{where}: expected {', '.join(_CORNERS)}, four numbers of at most {MOST_PIXELS:g}, got {shown}."
-        )
+def _from_corners(cells: Mapping[Any, str], names: Sequence[str], where: str) -> list[Any]:
+    """Return x, y, width and height of a box from the cells of its left, top, right and bottom."""
+    corners = parse_numbers([cells[name] for name in names], most=MOST_PIXELS)
+    if len(corners) != len(names):
+        shown = ", ".join(cells[name] for name in names)[:100]
+        raise UserError(f"{where}: expected {', '.join(names)}, four numbers of at most {MOST_PIXELS:g}, got {shown}.")
     left, top, right, bottom = corners
     return [left, top, right - left, bottom - top]
 

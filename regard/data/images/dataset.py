@@ -5,7 +5,8 @@
     train-images-idx3-ubyte(.gz)         IDX: bytes (count, height, width); labels in the ...labels-idx1... beside it
     (nothing)                            1,797 grayscale digits of 8 x 8
 
-Pixels are bytes (count, channels, height, width). All images of a run have one size: `size`, or that of the first.
+Pixels are bytes (count, channels, height, width). All images of a run have one size: `size`, or that of the first. Test
+images of another size are resized, as inputs of predictions are.
 
 Source: IDX, Y. LeCun's page of MNIST. Digits: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits",
 UCI Machine Learning Repository, 1998, doi 10.24432/C50P49, CC BY 4.0 (the test part).
@@ -115,23 +116,26 @@ def check_image_options(config: ImagesConfig) -> None:
             raise UserError(f"--data.{option} is an option of {kind}, and none of the data is one: leave it out.")
 
 
-def read_images(path: str | Path, config: ImagesConfig, shape: tuple[int, int, int] | None = None) -> ImageDataset:
+def read_images(
+    path: str | Path, config: ImagesConfig, shape: tuple[int, int, int] | None = None, *, resizes: bool = False
+) -> ImageDataset:
     """Read the images of a folder, a list or an IDX file.
 
-    shape:  required (channels, height, width); None if the first image determines it.
+    shape:   required (channels, height, width); None if the first image determines it.
+    resizes: images of another size than `shape` are resized, and counted in a notice, instead of refused.
     Raises: UserError naming the file, what was expected and what was found.
     """
     path = Path(path)
     if path.is_dir():
-        return _normalize_labels(_from_folder(path, config, shape))
+        return _normalize_labels(_from_folder(path, config, shape, resizes=resizes))
     if not path.exists():
         raise UserError(f"{path} does not exist; expected a folder with a folder per class, a list, or an IDX file.")
     check_file(path)
     if Path(plain_name(path)).suffix in FORMATS:
-        images = _from_list(path, config, shape)
+        images = _from_list(path, config, shape, resizes=resizes)
         return _normalize_labels(images) if config.target == "class" else images  # several labels are split later
     check_kind(path, f"a folder with a folder of images for each class, a list ({', '.join(FORMATS)}) or an IDX file")
-    return _from_idx(path, config, shape)
+    return _from_idx(path, config, shape, resizes=resizes)
 
 
 def read_image_array(
@@ -146,17 +150,21 @@ def read_image_array(
 
 
 def to_image_array(
-    upright: UprightImage, config: ImagesConfig, shape: tuple[int, int, int] | None, name: str
+    upright: UprightImage, config: ImagesConfig, shape: tuple[int, int, int] | None, name: str, *, resizes: bool = False
 ) -> NDArray[np.uint8]:
     """Return an image as an array (channels, height, width), which must have `shape` if it is given.
 
-    Raises: UserError naming the image.
+    resizes: an image of another size is resized.
+    Raises:  UserError naming the image.
     """
     image = upright.image
     channels = shape[0] if shape else _channels(image, config)
     converted = image.convert("L" if channels == 1 else "RGB")
-    if config.size is not None:
-        converted = converted.resize((config.size, config.size), Image.Resampling.BILINEAR)
+    size = None if config.size is None else (config.size, config.size)
+    if shape and resizes:
+        size = shape[2], shape[1]
+    if size is not None:
+        converted = converted.resize(size, Image.Resampling.BILINEAR)
     array = np.atleast_3d(np.array(converted, np.uint8)).transpose(2, 0, 1)
     if shape and array.shape != shape:
         size = f"{upright.describe_size()} pixels" if config.size is None else f"{config.size} x {config.size} pixels"
@@ -192,13 +200,16 @@ def _normalize_labels(images: ImageDataset) -> ImageDataset:
     return replace(images, labels=labels)
 
 
-def _from_folder(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> ImageDataset:
+def _from_folder(
+    path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None, *, resizes: bool
+) -> ImageDataset:
     folders = list_image_folders(path, config.on_bad)
     rows = [(file, name, str(file)) for file, name in folders.files]
-    return replace(_read_all(path, rows, config, shape), notices=folders.notices)
+    images = _read_all(path, rows, config, shape, resizes=resizes)
+    return replace(images, notices=(*folders.notices, *images.notices))
 
 
-def _from_list(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> ImageDataset:
+def _from_list(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None, *, resizes: bool) -> ImageDataset:
     """Read a list of files and labels: two columns, or JSON objects with `file` and `label`."""
     listed, skipped = read_image_list(path, config)
     files = ImageFiles.from_path(path.parent)
@@ -207,20 +218,30 @@ def _from_list(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | N
         with bad_rows.catch():
             where = f"{locate(path, line)} ({name})"
             rows.append((files.resolve(name, where), label, where))
-    images = _read_all(path, rows, config, shape)
+    images = _read_all(path, rows, config, shape, resizes=resizes)
     return replace(images, skipped=(*bad_rows.skipped, *images.skipped))
 
 
 def _read_all(
-    path: Path, rows: Sequence[tuple[Path, str, str]], config: ImagesConfig, shape: tuple[int, int, int] | None
+    path: Path,
+    rows: Sequence[tuple[Path, str, str]],
+    config: ImagesConfig,
+    shape: tuple[int, int, int] | None,
+    *,
+    resizes: bool,
 ) -> ImageDataset:
     """Read the images of (file, label, location). Bad ones are skipped or raised, depending on `config.on_bad`."""
     arrays, labels, locations, bad_rows = [], [], [], BadRows(config.on_bad, "images")
+    others: list[str] = []
     most = memory_limit()
     for file, label, location in rows:
         array = None
         with bad_rows.catch():
-            array = read_image_array(file, config, shape, "" if location == str(file) else location)
+            where = "" if location == str(file) else location
+            upright = read_image(file, where)
+            array = to_image_array(upright, config, shape, f"{where}: {file}" if where else str(file), resizes=resizes)
+            if shape and config.size is None and upright.image.size != (shape[2], shape[1]):
+                others.append(f"{location}, {upright.describe_size()}")
         if array is None:
             continue
         if (len(arrays) + 1) * array.nbytes > most:
@@ -234,7 +255,14 @@ def _read_all(
         locations.append(location)
     if not arrays:
         raise UserError(f"{path}: contains no readable image; first problem: {bad_rows.skipped[0]}")
-    return ImageDataset(np.stack(arrays), tuple(labels), str(path), tuple(locations), bad_rows.skipped)
+    notices = _describe_resized(path, others, arrays[0].shape)
+    return ImageDataset(np.stack(arrays), tuple(labels), str(path), tuple(locations), bad_rows.skipped, notices)
+
+
+def _describe_resized(path: Path, others: Sequence[str], shape: Sequence[int]) -> tuple[str, ...]:
+    """Return a notice about images of another size, if there are any. others: location and size of each."""
+    size = f"{shape[2]} x {shape[1]} pixels, the size of the training images"
+    return (f"{path}: {len(others):,} images are resized to {size}; first: {others[0]}.",) if others else ()
 
 
 def _channels(image: Image.Image, config: ImagesConfig) -> int:
@@ -243,7 +271,7 @@ def _channels(image: Image.Image, config: ImagesConfig) -> int:
     return 1 if image.mode in ("1", "L", "LA") else 3
 
 
-def _from_idx(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None) -> ImageDataset:
+def _from_idx(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | None, *, resizes: bool) -> ImageDataset:
     pixels = read_idx(path, MAGIC_IMAGES, 3)
     beside = path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1"))
     if beside == path or not beside.exists():
@@ -251,17 +279,27 @@ def _from_idx(path: Path, config: ImagesConfig, shape: tuple[int, int, int] | No
     labels = read_idx(beside, MAGIC_LABELS, 1)
     if len(labels) != len(pixels):
         raise UserError(f"{path} has {len(pixels):,} images, but {beside.name} has {len(labels):,} labels.")
-    array = pixels[:, None]
-    if config.size is not None and array.shape[2:] != (config.size, config.size):
-        array = np.stack([_resize(image, config.size) for image in pixels])[:, None]
+    array, others = pixels[:, None], []
+    size = None if config.size is None else (config.size, config.size)
+    if shape and resizes:
+        size = shape[1:]
+    if size is not None and array.shape[2:] != size:
+        if config.size is None:
+            stated = f"{pixels.shape[2]} x {pixels.shape[1]}"
+            others = [f"{path}, image {number}, {stated}" for number in range(1, len(pixels) + 1)]
+        array = np.stack([_resize(image, size) for image in pixels])[:, None]
     if shape and shape[0] != 1:
         array = np.repeat(array, shape[0], 1)
     if shape and array.shape[1:] != shape:
         sizes = f"{shape[2]} x {shape[1]} as in the run, got {array.shape[3]} x {array.shape[2]}"
         raise UserError(f"{path}: images must be {sizes}.")
     names = tuple(str(label) for label in labels)
-    return ImageDataset(array, names, str(path), tuple(f"{path}, image {i}" for i in range(1, len(names) + 1)))
+    locations = tuple(f"{path}, image {number}" for number in range(1, len(names) + 1))
+    return ImageDataset(
+        array, names, str(path), locations, notices=_describe_resized(path, others, (1, *array.shape[2:]))
+    )
 
 
-def _resize(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR), np.uint8)
+def _resize(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Return an image (height, width) at another height and width."""
+    return np.asarray(Image.fromarray(image).resize(size[::-1], Image.Resampling.BILINEAR), np.uint8)

@@ -8,7 +8,6 @@ counted.
 """
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,21 +15,14 @@ from pathlib import Path
 from regard.data.config import OnBad
 from regard.data.images.files import ENDINGS
 from regard.errors import UserError
-from regard.system.files import hint_tables
+from regard.system.files import SYSTEM_FILES, count_suffixes, hint_tables
 
-_SYSTEM_FILES = {
-    *("__macosx", "@eadir", "#recycle", "#snapshot", "$recycle.bin", "system volume information", "lost+found"),
-    *("thumbs.db", "ehthumbs.db", "desktop.ini"),
-}
-"""Names of files and folders that operating systems create, in lower case, except those that begin with a dot."""
-_CONVERTED = (".heic", ".heif")
 _SPLITS = {
     "train": ("train", "training"),
     "val": ("val", "valid", "validation", "dev"),
     "test": ("test", "testing"),
 }
 """Names of folders of splits, by the option that takes them."""
-_SHOWN = 8
 
 _FolderId = tuple[int, int]
 """Device and inode of a folder."""
@@ -70,7 +62,7 @@ def list_image_folders(path: Path, on_bad: OnBad) -> ImageFolders:
         supported = [file for file in files if file.suffix.lower() in ENDINGS]
         rest = [file for file in files if file.suffix.lower() not in ENDINGS]
         if rest and not supported:
-            problem = f"{folder}: none of its files is a supported image: {_count(rest)}"
+            problem = f"{folder}: none of its files is a supported image: {count_suffixes(rest)}"
             if on_bad == "error":
                 raise UserError(f"{problem}. With --data.on-bad skip, the class is left out and reported.")
             empty.append(f"{problem}; the class is left out.")
@@ -80,7 +72,9 @@ def list_image_folders(path: Path, on_bad: OnBad) -> ImageFolders:
         others += rest
     if not images:
         raise UserError(f"{path}: contains no image ({', '.join(ENDINGS)}).{' '.join(['', *empty[:1]])}")
-    notices = [f"{path}: {len(others):,} files are skipped: {_count(others)}; first: {others[0]}."] if others else []
+    notices = (
+        [f"{path}: {len(others):,} files are skipped: {count_suffixes(others)}; first: {others[0]}."] if others else []
+    )
     if loose := [entry for entry in entries if entry not in classes and entry.suffix.lower() in ENDINGS]:
         notices.append(f"{path}: {len(loose):,} images outside the class folders are skipped; first: {loose[0]}.")
     return ImageFolders(tuple(images), (*notices, *without_files, *empty))
@@ -135,15 +129,4 @@ def _list(folder: Path) -> list[Path]:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise UserError(f"{folder}: cannot be listed: {error.strerror or error}.") from error
-    return [folder / name for name in names if not name.startswith(".") and name.lower() not in _SYSTEM_FILES]
-
-
-def _count(files: Sequence[Path]) -> str:
-    """Count files by extension, such as: 10 .heic (convert them to JPEG), 1 .txt."""
-    counts = Counter(file.suffix.lower() or "without extension" for file in files).most_common()
-    shown = [f"{count:,} {extension}{_hint(extension)}" for extension, count in counts[:_SHOWN]]
-    return ", ".join(shown + ([f"{len(counts) - _SHOWN} other extensions"] if len(counts) > _SHOWN else []))
-
-
-def _hint(extension: str) -> str:
-    return " (convert them to JPEG)" if extension in _CONVERTED else ""
+    return [folder / name for name in names if not name.startswith(".") and name.lower() not in SYSTEM_FILES]

@@ -16,6 +16,7 @@ the one of its expected name in the header, or the one in its position.
 import json
 import math
 import re
+import shlex
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -169,7 +170,7 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
     if columns.header == "auto" and not (is_header or columns.is_open or has_more) and len(header) > max(selected):
         _check_data(first, [header[index] for index in selected], columns)
     if columns.is_open and is_default:
-        _check_open(first, header, columns)
+        _check_open(first, header, _cells_of(rows[1:2], cells), columns)
     hint = _width_hint(columns, header) if is_default else ""
     is_decimal_comma = columns.is_numeric and (separator == ";" or len(names) > 2)
 
@@ -301,9 +302,10 @@ def _read_header(
     except BadRow as bad:
         raise UserError(f"{path}, line {first}: {bad.detail}.") from None
     if not all(set(name.split("|")) & set(header) for name in columns):
-        forms = (",".join(column.split("|")[side] for column in columns) for side in (0, -1))
+        forms = [",".join(column.split("|")[side] for column in columns) for side in (0, -1)]
         expected = " or ".join(dict.fromkeys(forms))
-        hint = "; --data.header no reads these columns in this order" if len(header) == len(columns) else ""
+        is_data = len(header) == len(columns) and bool(_numeric_columns(header))
+        hint = f"; if it is data, --data.header no reads the columns as {forms[0]}" if is_data else ""
         raise UserError(
             f"{path}, line {first}: expected a header with {expected}, got {','.join(header)[:80]!r}{hint}."
         )
@@ -404,18 +406,20 @@ def _check_data(where: str, cells: Sequence[str], columns: Columns) -> None:
         )
 
 
-def _check_open(where: str, cells: list[str], columns: Columns) -> None:
-    """Raise UserError if the first row, of which the first column would be read, has too many or seems to name them."""
-    name = columns.names[0]
-    if (
-        columns.header == "auto"
-        and len(cells) > 1
-        and all(map(_WORD.fullmatch, cells))
-        and any(map(_is_typical, cells))
-    ):
+def _check_open(where: str, cells: list[str], following: Sequence[str], columns: Columns) -> None:
+    """Raise UserError if the first row, of which the first column would be read, has too many or seems to name them.
+
+    following: cells of the second row.
+    """
+    name, named = columns.names[0], [cell for cell in cells if cell]
+    # An index, as pandas writes it: numbers without a name.
+    is_index = columns.header == "auto" and named and not cells[0] and 0 in _numeric_columns(following[:1])
+    is_header = len(cells) > 1 and all(map(_WORD.fullmatch, cells)) and any(map(_is_typical, cells))
+    if is_index or (columns.header == "auto" and is_header):
+        near = next((cell for cell in named if _is_typical(cell)), named[0])
         raise UserError(
-            f"{where}: {' and '.join(map(repr, cells))} look like a header, of which none is {name!r}: choose a column "
-            f"with --data.{name}-column NAME; --data.header no if this line is data."
+            f"{where}: {' and '.join(map(repr, named))} look like a header without {name!r}: choose a column, such as "
+            f" --data.{name}-column {shlex.quote(near)}; --data.header no if this line is data."
         )
     if columns.most is not None and len(cells) > columns.most and any(cells[columns.most :]):
         raise UserError(

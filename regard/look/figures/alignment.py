@@ -275,10 +275,12 @@ def _draw_title(axes: Axes, title: str, layout: Layout, *, above_panel_title: bo
     )
 
 
-def render_figure(figure: Figure, suffix: str) -> bytes:
-    """Return the figure as the bytes of a file with this suffix."""
+def render_figure(figure: Figure, suffix: str, dpi: float = 0) -> bytes:
+    """Return the figure as the bytes of a file with this suffix, with at least `dpi` pixels per inch."""
     # Without a date, so that files are reproducible.
     metadata = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[suffix]
     picture = io.BytesIO()
-    figure.savefig(picture, format=suffix[1:], dpi=_DPI, bbox_inches="tight", pad_inches=0.12, metadata=metadata)
+    figure.savefig(
+        picture, format=suffix[1:], dpi=max(dpi, _DPI), bbox_inches="tight", pad_inches=0.12, metadata=metadata
+    )
     return picture.getvalue()

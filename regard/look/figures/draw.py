@@ -296,11 +296,13 @@ def _mean_over_heads(maps: Sequence[AttentionMap]) -> NDArray[np.float64]:
 def _boxes(sample_maps: SampleMaps, path: Path, *, overwrite: bool) -> Path:
     image = _picture(sample_maps, Image, "boxes")
     height, width = image.pixels.shape[:2]
-    boxes = []
+    pixels = image.pixels if image.original is None else image.original
+    scale = max(pixels.shape[1] / width, pixels.shape[0] / height)  # the larger side fits exactly
+    height, width, boxes = height * scale, width * scale, []
     for box in image.boxes:
         left, top, wide, high = box.place
         boxes.append((box.label, box.score, (left * width, top * height, wide * width, high * height)))
-    pixels = image.pixels if image.pixels.ndim == 3 else np.repeat(image.pixels[..., None], 3, 2)
+    pixels = pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, 2)
     title = sample_maps.sample.title
     return plot_boxes(pixels, boxes, path, title=title, labels=image.labels, overwrite=overwrite)
 

@@ -30,6 +30,8 @@ _FREQUENCIES = (0, 250, 500, 1000, 2000, 4000, 8000, 16000)
 NOTHING_FOUND = "no event found above the threshold"
 """Second line of the title of a sound without events."""
 _TAG_FONT = 6
+_MOST_WIDTH = 4096
+"""Width in pixels up to which an image with boxes is drawn at its own size."""
 _EVENT_FONT: dict[str, Any] = {"fontsize": 8, "fontweight": "bold"}
 
 
@@ -44,6 +46,7 @@ def plot_boxes(
 ) -> Path:
     """Plot an image (height, width, 3) with a frame for each box: label, score, (x, y, width, height) in pixels.
 
+    A .png has at least the size of the image, up to a width of 4,096 pixels.
     labels: all labels of the model, which determine the colors; those of the boxes if there are none.
     Labels do not overlap: where many boxes leave no room, only those of larger scores are drawn.
 
@@ -71,7 +74,9 @@ def plot_boxes(
             axes.text(
                 tag[0] + point, tag[1] + size[1] - point, text, zorder=3, fontsize=_TAG_FONT, va="bottom", **style
             )
-        return write_picture(figure, path, overwrite=overwrite)
+        figure.draw_without_rendering()  # lays the axes out
+        inches = axes.get_window_extent().width / figure.dpi
+        return write_picture(figure, path, overwrite=overwrite, dpi=min(width, _MOST_WIDTH) / inches)
 
 
 def _label_colors(labels: Sequence[str], found: Sequence[str]) -> dict[str, str]:
@@ -232,7 +237,7 @@ def _figure(size: tuple[float, float], title: str, note: str = "") -> tuple[Figu
     return figure, axes
 
 
-def write_picture(figure: Figure, path: Path, *, overwrite: bool = False) -> Path:
-    """Write a figure atomically; the path must have been checked with `check_path`."""
-    write_atomically(path, render_figure(figure, path.suffix.lower()), overwrite=overwrite)
+def write_picture(figure: Figure, path: Path, *, overwrite: bool = False, dpi: float = 0) -> Path:
+    """Write a figure atomically, with at least `dpi` pixels per inch; `check_path` must have checked the path."""
+    write_atomically(path, render_figure(figure, path.suffix.lower(), dpi), overwrite=overwrite)
     return path

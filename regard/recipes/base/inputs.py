@@ -1,12 +1,13 @@
 """Inputs of a trained run, and where they are from: texts, files, rows of a table, items of a folder."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.data.named_files import NamedFiles
 from regard.errors import UserError
+from regard.system.files import SYSTEM_FILES, count_suffixes
 
 TABLES = (".tsv", ".tab", ".csv", ".jsonl", ".ndjson", ".json")
 """Suffixes of files of rows."""
@@ -50,17 +51,28 @@ def resolve_input(files: NamedFiles, name: str, where: str, problem: str = "") -
     return Input(file, file, problem=problem)
 
 
-def list_files(folder: Path, suffixes: Sequence[str]) -> Iterator[Input]:
-    """Yield the files of these suffixes in a folder and its subfolders, by name; hidden ones are left out.
+def list_files(folder: Path, suffixes: Sequence[str], notify: Callable[[str], None]) -> list[Input]:
+    """Return the files of these suffixes in a folder and its subfolders, by name; `notify` counts the others.
 
-    Raises: UserError if there is none.
+    Hidden files and those that operating systems create are ignored. Raises UserError if no file is left.
     """
-    count = 0
+    found: list[Input] = []
+    others: list[Path] = []
     for root, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if not name.startswith(".") and name.lower().endswith(tuple(suffixes)):
-                count += 1
-                yield Input(path := os.path.join(root, name), path)
-    if not count:
-        raise UserError(f"{folder}: contains no file that can be read ({', '.join(suffixes)})")
+        folders[:] = sorted(name for name in folders if _is_own(name))
+        for name in sorted(filter(_is_own, names)):
+            path = os.path.join(root, name)
+            if name.lower().endswith(tuple(suffixes)):
+                found.append(Input(path, path))
+            else:
+                others.append(Path(path))
+    if not found:
+        present = f"; it has {count_suffixes(others)}" if others else ""
+        raise UserError(f"{folder}: contains no file that can be read ({', '.join(suffixes)}){present}")
+    if others:
+        notify(f"{folder}: {len(others):,} files are skipped: {count_suffixes(others)}; first: {others[0]}.")
+    return found
+
+
+def _is_own(name: str) -> bool:
+    return not name.startswith(".") and name.lower() not in SYSTEM_FILES

@@ -22,7 +22,7 @@ from regard.data.images.dataset import (
     read_training_images,
     to_image_array,
 )
-from regard.data.images.files import ImageFiles, decode_image, prepare_image
+from regard.data.images.files import ImageFiles, UprightImage, decode_image, prepare_image
 from regard.data.text.lines import locate
 from regard.data.text.sources import read_sources
 from regard.errors import UserError
@@ -34,6 +34,8 @@ from regard.recipes.base.recipe import Examples, File, Prepared
 from regard.system.files import read_json
 
 _SHAPE = "images.json"
+_CHANNELS = (1, 3, 4)
+"""Numbers of channels of arrays (height, width, channels)."""
 _MOST_VALUES = 1 << 28
 
 
@@ -58,24 +60,14 @@ def patch_axis(reads: ImageReader) -> Axis:
 def prepare_pixels(inputs: Sequence[Any], first: int, data: ImagesConfig, shape: Sequence[int]) -> Prepared:
     """Return the pixels (channels, height, width) of inputs as uint8, for a run that reads images of this shape.
 
-    inputs: image files (`File`), or uint8 arrays of this shape.
-    Raises: UserError naming an input that is neither, or of another shape.
+    inputs: as of `to_image`, of any size.
+    Raises: UserError naming the input.
     """
     prepared, (channels, height, width) = Prepared(len(inputs)), shape
-    data = data if data.size else replace(data, size=height)
     for owner, given in enumerate(inputs):
         where = f"input {first + owner}"
-        if isinstance(given, File):
-            name = f"{where}: {given.name}"
-            pixels = to_image_array(decode_image(given.content, name), data, (channels, height, width), name)
-        elif not isinstance(given, np.ndarray) or given.dtype != np.uint8 or given.shape != (channels, height, width):
-            found = f"{given.dtype} of {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
-            raise UserError(
-                f"{where}: pixels must be bytes (uint8) of (channels, height, width) = {tuple(shape)}, got {found}"
-            )
-        else:
-            pixels = given.copy()  # torch does not accept read-only arrays
-        prepared.add(owner, pixels)
+        image = to_image(given, where)
+        prepared.add(owner, to_image_array(image, data, (channels, height, width), where, resizes=True))
     return prepared
 
 
@@ -86,19 +78,34 @@ def list_images(path: Path, data: ImagesConfig) -> Iterator[Input]:
         yield resolve_input(files, name.strip(), locate(path, line), problem)
 
 
-def to_color_image(given: Any, where: str) -> PillowImage:
-    """Return an input as an image in RGB. Raises UserError naming the input."""
+def to_image(given: Any, where: str) -> UprightImage:
+    """Return an input as an image, prepared as files are.
+
+    given:  image file (`File`), Pillow image, or uint8 array (height, width) or (height, width, channels) with 1
+            channel, 3 (RGB) or 4 (RGBA); (1 or 3, height, width) if the width is none of these.
+    Raises: UserError naming the input.
+    """
     if isinstance(given, File):
-        return decode_image(given.content, f"{where}: {given.name}").image.convert("RGB")
+        return decode_image(given.content, f"{where}: {given.name}")
     if isinstance(given, PillowImage):
-        return prepare_image(given, where).image.convert("RGB")
+        return prepare_image(given, where)
     if not isinstance(given, np.ndarray):
-        raise UserError(f"{where}: expected an image file, an image or an array, got {type(given).__name__}")
-    if given.dtype != np.uint8 or given.ndim != 3 or given.shape[2] != 3 or 0 in given.shape:
-        raise UserError(
-            f"{where}: pixels must be bytes (uint8) of (height, width, 3), got {given.dtype} of {given.shape}"
-        )
-    return fromarray(given)
+        raise UserError(f"{where}: expected an image file, a Pillow image or an array, got {type(given).__name__}")
+    array = given
+    if array.ndim == 3 and array.shape[2] not in _CHANNELS and array.shape[0] in (1, 3):
+        array = array.transpose(1, 2, 0)
+    is_image = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in _CHANNELS)
+    if given.dtype != np.uint8 or not is_image or 0 in array.shape:
+        expected = "(height, width) or (height, width, 1, 3 or 4 channels)"
+        raise UserError(f"{where}: pixels must be bytes (uint8) of {expected}, got {given.dtype} of {given.shape}")
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    return prepare_image(fromarray(np.ascontiguousarray(array)), where)
+
+
+def to_color_image(given: Any, where: str) -> PillowImage:
+    """Return an input (see `to_image`) as an image in RGB. Raises UserError naming the input."""
+    return to_image(given, where).image.convert("RGB")
 
 
 class ImageSplits:
@@ -117,13 +124,15 @@ class ImageSplits:
         elif data.test is None:
             images = load_digits("test")
         else:
-            images = read_images(data.test, data, self.shape or image_shape(self._training[0]))
+            shape = self.shape or image_shape(self._training[0])
+            images = read_images(data.test, data, shape, resizes=True)
         left_out, on_bad = images.left_out(), data.on_bad
         return Examples(
             images,
             images.origin,
             len(images),
-            input=images.pixels.__getitem__,
+            # Arrays (channels, height, width) of few pixels could be read as (height, width, channels).
+            input=lambda i: fromarray(to_picture(images.pixels[i]).pixels),
             name=images.where,
             on_bad=on_bad,
             skipped=left_out,

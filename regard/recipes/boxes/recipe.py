@@ -145,13 +145,13 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
         """Return each image at the size of the model's input, and its scale.
 
-        inputs: image files, Pillow images, or uint8 arrays (height, width, 3). Files and Pillow images are rotated
-                according to their EXIF orientation, and boxes refer to the rotated image; arrays are used as they are.
+        inputs: as of `to_image`. Files and Pillow images are rotated according to their EXIF orientation, and boxes
+                refer to the rotated image; arrays are used as they are.
         """
         prepared, data = Prepared(len(inputs)), self.config.data
         for owner, given in enumerate(inputs):
             image = to_color_image(given, f"input {first + owner}")
-            prepared.add(owner, resize_and_pad(image, data.width, data.height))
+            prepared.add(owner, resize_and_pad(image, data.width, data.height), given)
         return prepared
 
     def sample(self, inference: ActiveModel, prepared: Prepared, row: int, answers: Sequence[Detected]) -> Sample:
@@ -162,8 +162,10 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
             (left, top, width, height) for left, top, width, height in (found.boxes * frame.scale / sides).tolist()
         ]
         regions = self.regions(found, places)
+        original = np.asarray(to_color_image(prepared.facts[row], prepared.name_of(row)))
+        shown = {"boxes": tuple(regions[: len(boxes)]), "labels": self.labels.names, "original": original}
         return Sample(
             title=f"{prepared.name_of(row)} -> {self.title(answers[row])}",
             axes={"source": patch_axis(inference.model.reads), "queries": query_axis(regions)},
-            pictures={"image": Picture(pixels=array, boxes=tuple(regions[: len(boxes)]), labels=self.labels.names)},
+            pictures={"image": Picture(pixels=array, **shown)},
         )

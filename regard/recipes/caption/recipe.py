@@ -173,7 +173,7 @@ class CaptionRecipe(Recipe[CaptionRunConfig]):
     def prepare(self, inputs: Sequence[Any], first: int) -> Prepared:
         """Return each image at the size of the model's input.
 
-        inputs: image files, Pillow images, or uint8 arrays (height, width, 3).
+        inputs: as of `to_image`.
         """
         prepared, data = Prepared(len(inputs)), self.config.data
         for owner, given in enumerate(inputs):

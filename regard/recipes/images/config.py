@@ -57,8 +57,9 @@ class ImagesRunConfig:
         )
     )
     """The model. Patches have learned position embeddings, so core.positions is none."""
-    augment: Literal["none", "shift", "shift-flip"] = "shift"
-    """Augmentation: none; shift by up to an eighth of the sides; also flip horizontally with probability 1/2."""
+    augment: Literal["auto", "none", "shift", "shift-flip"] = "auto"
+    """Augmentation: none; shift by up to an eighth of the sides; also flip horizontally with probability 1/2. auto:
+    none for numbers, which may depend on positions in the image, else shift."""
     batch: Batch = 128
     """Images per batch."""
     train: TrainConfig = field(
@@ -75,6 +76,13 @@ class ImagesRunConfig:
         )
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached; `batch` images per step."""
+
+    @property
+    def used_augment(self) -> str:
+        """Augmentation that `augment` chooses."""
+        if self.augment != "auto":
+            return self.augment
+        return "none" if self.data.target == "number" else "shift"
 
 
 ENTRY = Entry(

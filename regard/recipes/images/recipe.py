@@ -80,7 +80,7 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
         """Return batches of the training images, shuffled in each epoch."""
         train = self.load_usable(self.train)
         sizes = {"size": self.config.batch, "seed": self.run.seed}
-        return ImageBatches(train.data.pixels, train.targets, augment=self.config.augment, **sizes)
+        return ImageBatches(train.data.pixels, train.targets, augment=self.config.used_augment, **sizes)
 
     def model(self) -> Model:
         """Return a classifier for this image size and these targets."""

@@ -56,6 +56,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     tokenizer: Tokenizer
     labels: Labels
 
+    reads_tokens = True
     tables = (*TABLES, ".conll", ".conllu", ".bio", ".iob", ".iob2")
 
     def read(self, split: str, other: Any = None) -> Examples[TaggedSentences]:

@@ -68,10 +68,12 @@ def prepare_pixels(inputs: Sequence[Any], first: int, data: ImagesConfig, shape:
         if isinstance(given, File):
             name = f"{where}: {given.name}"
             pixels = to_image_array(decode_image(given.content, name), data, (channels, height, width), name)
-        elif not isinstance(given, np.ndarray) or given.dtype != np.uint8 or given.shape != (channels, height, width):
-            found = f"{given.dtype} of {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
+        elif not isinstance(given, np.ndarray):
+            raise UserError(f"{where}: expected an image file or an array, got {type(given).__name__}")
+        elif given.dtype != np.uint8 or given.shape != (channels, height, width):
             raise UserError(
-                f"{where}: pixels must be bytes (uint8) of (channels, height, width) = {tuple(shape)}, got {found}"
+                f"{where}: pixels must be bytes (uint8) of (channels, height, width) = {tuple(shape)}, "
+                f"got {given.dtype} of {given.shape}"
             )
         else:
             pixels = given.copy()  # torch does not accept read-only arrays

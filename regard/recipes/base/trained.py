@@ -98,7 +98,8 @@ class TrainedRun:
         copy, until `compile` is called again or `model` is accessed; a warning says so once, except for changes
         through `.data` and of attributes that are not tensors, which torch does not count.
 
-        engine:  a name in regard.engines.config.ENGINES, or auto; by default, the engine given to `load`.
+        engine:  a name in regard.engines.config.ENGINES, or auto. Without arguments, those of the last call of
+                 `compile`, or else of `load`, are used again.
         workers: batches decoded in parallel; the threads are divided among them.
         Raises:  UserError if the engine does not exist, is not installed, does not support this model or the compute
                  type, or if the recipe decodes no tokens.

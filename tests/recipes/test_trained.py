@@ -153,7 +153,7 @@ def test_number_of_workers_is_checked(finished_run: Path) -> None:
 def test_empty_text_has_an_empty_output_and_a_warning(trained_run: TrainedRun) -> None:
     with pytest.warns(UserWarning, match="inputs 1 and 3 are empty, and so are their outputs") as found:
         outputs = trained_run.predict([" ", "bob", ""])
-    assert found[0].filename == __file__
+    assert Path(regard.__file__).parent not in Path(found[0].filename).parents  # the caller's
     assert outputs == ["", trained_run.predict(["bob"])[0], ""]
 
 

@@ -1,6 +1,8 @@
 """Errors in what the user gave, suggestions for their messages, and the exit codes of the command line."""
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable
 
 DONE = 0
@@ -16,6 +18,16 @@ BROKEN_PIPE = 141
 
 class UserError(ValueError):
     """Error in an input, an option or a file; the message says what is wrong, where, and what was expected."""
+
+
+def warn_caller(text: str) -> None:
+    """Warn at the line that called this package."""
+    frame, level, last = sys._getframe(), 1, 1
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+            last = level
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=last + 1)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

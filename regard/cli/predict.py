@@ -212,7 +212,7 @@ class _Printer:
         try:
             if problem := next((given.problem for given in inputs if given.problem), ""):
                 raise UserError(problem)
-            answers = self.trained.answer(values, self.options, first=first)
+            answers = self.trained.compute_answers(values, self.options, first=first)
         except UserError as error:
             if self.on_bad == "error":
                 if len(inputs) > 1:  # the outputs of the inputs before the bad one
@@ -231,7 +231,7 @@ class _Printer:
         try:
             if given.problem:
                 raise UserError(given.problem)
-            return self.trained.answer([given.value], self.options, first=number)[0]
+            return self.trained.compute_answers([given.value], self.options, first=number)[0]
         except UserError as error:
             self.skipped += 1
             error = UserError(self._located(error, given))

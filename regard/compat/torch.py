@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._pytree import tree_leaves as tree_leaves
 
@@ -23,6 +24,12 @@ _GLOBAL_HOOKS: Sequence[Mapping[int, Any]] = (
     nn.modules.module._global_backward_hooks,
     nn.modules.module._global_backward_pre_hooks,
 )
+
+
+def register_named_tuple(cls: type, name: str) -> None:
+    """Register a named tuple, so that torch.export saves and loads programs that take or return it."""
+    _pytree._register_namedtuple(cls, serialized_type_name=name)
+    torch.serialization.add_safe_globals([cls])
 
 
 def is_transformed() -> bool:

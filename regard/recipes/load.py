@@ -1,14 +1,13 @@
 """Loading of trained runs, and creation of the recipe of a run."""
 
 import importlib
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from regard.errors import UserError
+from regard.errors import UserError, warn_caller
 from regard.recipes.base.active import default_dtype
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.recipe import Recipe
@@ -40,7 +39,7 @@ def load(
     engine: str = "auto",
     compute_type: str | None = None,
     workers: int | None = None,
-    notify: Callable[[str], None] = warnings.warn,
+    notify: Callable[[str], None] = warn_caller,
     run: Run | None = None,
 ) -> TrainedRun:
     """Load the trained model of a run folder.
@@ -49,7 +48,7 @@ def load(
     device:  cpu, cuda, cuda:1, mps ..., or auto: an accelerator if there is one.
     engine:  the engine that decodes: torch, compiled, ctranslate2, or auto; compute_type (such as int8) and workers
              as in `TrainedRun.compile`.
-    notify:  called with a message where data is left out, or an input is unusual.
+    notify:  called with a message where data is left out, or an input is unusual; warns by default.
     run:     content of run.json, if it was read before.
     Raises:  UserError, naming the file, if the folder is not a run folder, or a file is missing, damaged or from a
              newer version; and as `TrainedRun.compile`. Nothing that a file names is imported.

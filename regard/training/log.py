@@ -11,10 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn
-from rich.progress import Progress as Bar
-
+from regard.compat.rich import BarColumn, Console, TextColumn
+from regard.compat.rich import Progress as Bar
 from regard.errors import UserError
 from regard.system.files import check_file
 from regard.system.output_files import check_no_link

@@ -66,8 +66,8 @@ def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
 
 def check_batch(run: Any, inputs: Sequence[Any]) -> None:
     """Check that inputs answered together have the answers that each has alone, to 1e-5 and with the same labels."""
-    together = [run.recipe.json(answer) for answer in run.answer(inputs)]
-    alone = [run.recipe.json(run.answer([given], first=number)[0]) for number, given in enumerate(inputs, start=1)]
+    together, json = run.answer(inputs), run.recipe.json
+    alone = [json(run.compute_answers([given], first=number)[0]) for number, given in enumerate(inputs, start=1)]
     for first, second in zip(together, alone, strict=True):
         assert _is_close(first, second), (first, second)
 

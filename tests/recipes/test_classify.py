@@ -358,13 +358,13 @@ def test_skipped_lines_are_reported_on_stderr(reviews, capsys, tmp_path):
 
 def test_contributions_sum_to_the_scores_of_the_answer(reviews: Path, pictures: Path, tmp_path: Path) -> None:
     run = load(reviews)
-    p = run.answer(["it was lovely 3"])[0].output[0].double().log()
+    p = run.compute_answers(["it was lovely 3"])[0].output[0].double().log()
     order = p.argsort(descending=True).tolist()
     names = [run.recipe.target.names[i] for i in order]
     check_contributions(run, "it was lovely 3", [float(p[i] - (p.sum() - p[i]) / 2) for i in order], names)
     photos = load(pictures / "run")
     photo = sorted((pictures / "test").rglob("*.png"))[0]
-    answer = photos.answer([photo])[0]
+    answer = photos.compute_answers([photo])[0]
     odds = float(answer.output.max().logit())
     check_contributions(
         photos, photo, [odds, -odds], [one.text for one in photos.recipe.target.rank(answer.output, 2)[0]]

@@ -244,6 +244,15 @@ def test_another_default_device_changes_no_answer(folder, engine) -> None:
     assert are_close(scores(run), expected)
 
 
+def test_compile_without_arguments_takes_those_of_the_last_call(run) -> None:
+    run.compile("compiled", compute_type="float32")
+    run.compile()
+    assert run.engine.name == "compiled"
+    run.compile("torch")
+    run.compile()
+    assert run.engine.name == "torch"
+
+
 def test_a_copy_of_a_frozen_run_owns_the_module_that_answers(run) -> None:
     module = run.model
     run.compile()

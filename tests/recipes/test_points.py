@@ -138,7 +138,7 @@ def test_clouds_are_accepted_as_arrays(clouds):
     assert test_input.shape[1] == 4
     few = np.array([[0.0, 0, 0, 100], [1, 1, 0.5, 20]])
     assert len(trained.predict([few, few[:1]])) == 2
-    for bad in (test_input[:, :3], test_input[0], test_input.astype(str), np.zeros((2, 4), complex)):
+    for bad in (test_input[:, :3], test_input[0], test_input.astype(str), np.zeros((2, 4), complex), [[1], [1, 2]]):
         with pytest.raises(UserError, match=r"input 1: points must be numbers \(points, 4\): x, y, z and features"):
             trained.predict([bad])
     with pytest.raises(UserError, match="input 2: contains no point"):

@@ -75,7 +75,7 @@ def test_energy_is_that_of_the_model_for_each_image(run, tmp_path, capsys):
     with torch.no_grad():
         expected = trained.model.energy(torch.from_numpy(pixels)[None].float() / 255).item()
     # The loss is the squared error alone, whose mean over the pixels is the error that is reported.
-    assert expected == pytest.approx(trained.answer([pixels])[0].error * pixels.size, rel=1e-5)
+    assert expected == pytest.approx(trained.compute_answers([pixels])[0].error * pixels.size, rel=1e-5)
     assert trained.predict([pixels], energy=True) == pytest.approx([expected])
     assert main(["predict", str(run), str(tmp_path / "one.png"), "--energy"]) == 0
     assert float(capsys.readouterr().out) == pytest.approx(expected, rel=1e-5)
@@ -106,7 +106,7 @@ def test_images_are_encoded_once_and_each_has_the_error_of_its_reconstruction(ru
         expected = (trained.model(images) - images).square().mean((1, 2, 3))
     encode = trained.model.encode
     monkeypatch.setattr(trained.model, "encode", lambda x: calls.append(len(x)) or encode(x))
-    answers = trained.answer(list(pixels))
+    answers = trained.compute_answers(list(pixels))
     assert calls == [5]
     assert [answer.error for answer in answers] == pytest.approx(expected.tolist(), rel=1e-5)
 

@@ -205,6 +205,9 @@ def test_names_are_recognized_by_the_word_before_them(run, capsys):
     with pytest.warns(UserWarning, match="inputs 1 and 2 are empty: they have no tokens to tag"):
         assert trained.predict(["", " "]) == [[], []]
     assert answers == [["O", "B-NAME", "O"], ["O"] * 3, []]
+    for bad, found in ((None, "NoneType"), ([["the"]], "list with list"), (("the", None), "tuple with NoneType")):
+        with pytest.raises(UserError, match=f"input 1 must be a text or a list of tokens, got {found}$"):
+            trained.predict([bad])
     assert main(["predict", str(run / "run"), "mister van lake"]) == 0
     assert capsys.readouterr().out == "O B-NAME I-NAME\n"
     assert main(["predict", str(run / "run"), "mister van lake", "--n-best", "2"]) == 2

@@ -160,6 +160,8 @@ def test_recording_that_is_too_short_is_named(run, tmp_path, capsys):
     for bad, message in [
         (np.zeros((1, 3, 2)), r"input 1: tracks must be \(people, 6 observed, 2\), got \(1, 3, 2\)"),
         (np.zeros((0, 6, 2)), r"got \(0, 6, 2\)"),
+        ([[["a", "b"]]], r"input 1: tracks must be \(people, 6 observed, 2\): could not convert"),
+        ({}, r"input 1: tracks must be \(people, 6 observed, 2\): float"),
         (np.full((1, 6, 2), np.nan), "tracks must be finite"),
     ]:
         with pytest.raises(UserError, match=message):

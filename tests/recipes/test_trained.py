@@ -65,7 +65,7 @@ def test_predict_gives_n_best_with_falling_scores(trained_run: TrainedRun) -> No
 def test_beam_of_run_is_used_unless_another_is_given(trained_run: TrainedRun) -> None:
     decode = trained_run.config.decode
     assert decode.beam == 3
-    expected = [best.text for best, *_ in trained_run.answer(MIXED)]
+    expected = [best.text for best, *_ in trained_run.compute_answers(MIXED)]
     assert trained_run.predict(MIXED) == expected
     scores = [trained_run.predict(MIXED, beam=beam, n_best=1, length_penalty=0) for beam in (1, 8)]
     greedy, wide = (sum(best.score for best, *_ in predictions) for predictions in scores)
@@ -93,6 +93,7 @@ def test_texts_are_text_or_utf8(trained_run: TrainedRun) -> None:
         (["bob"], {"beam": "x"}, UserError, "beam must be from 1 to 1,000, got 'x'"),
         (["bob"], {"n_best": 3, "beam": 2}, UserError, r"n_best must be at most beam \(2\)"),
         (["bob"], {"decode": {"bem": 3}}, UserError, r"decode\.bem is not a setting"),
+        (["bob"], {"decode": {"beam": 4}, "beam": 1}, TypeError, "'beam' is given twice: as an option and in decode"),
         (["bob"], {"decode": 3}, UserError, "decode must hold settings by name, got 3"),
         (["bob"], {"on_bad": "truncate"}, UserError, "on_bad must be error or skip, got 'truncate'"),
     ],
@@ -108,8 +109,40 @@ def test_predict_raises_type_error_for_names_and_kinds_of_arguments_and_user_err
 def test_an_input_of_another_type_is_skipped_as_a_bad_input(finished_run: Path) -> None:
     notes: list[str] = []
     run = load(finished_run, notify=notes.append)
-    assert run.predict(["bob", None, 5], on_bad="skip") == [*run.predict(["bob"]), None, None]
-    assert notes == ["skipped: input 2 must be a text, got NoneType", "skipped: input 3 must be a text, got int"]
+    bad = [None, 5, ["bob"], [], ("bob",), "\udc80"]
+    assert run.predict(["bob", *bad], on_bad="skip") == [*run.predict(["bob"]), *[None] * len(bad)]
+    kinds = ["NoneType", "int", "list", "list", "tuple"]
+    expected = [f"input {number} must be a text, got {kind}" for number, kind in enumerate(kinds, start=2)]
+    expected.append(r"input 7 is not valid Unicode: '\udc80' (surrogates not allowed)")
+    assert notes == [f"skipped: {message}" for message in expected]
+
+
+def test_answers_are_those_of_the_command_line(finished_run: Path, capsys: pytest.CaptureFixture) -> None:
+    run = load(finished_run, notify=[].append)
+    inputs = ["bob sees", "bob " * 13, "ada sees"]
+    options = ["--decode.beam", "3", "--decode.n-best", "2", "--on-bad", "skip"]
+    assert main(["predict", str(finished_run), *inputs, "--json", *options]) == 0
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    answers = run.answer(inputs, beam=3, n_best=2, on_bad="skip")
+    assert [list(answer) for answer in answers] == [["outputs"], ["error"], ["outputs"]]
+    for line, answer in zip(printed, answers, strict=True):
+        if "error" in answer:
+            assert line["error"] == answer["error"]
+            continue
+        assert len(answer["outputs"]) == 2
+        for expected, output in zip(line["outputs"], answer["outputs"], strict=True):
+            assert output == expected | {
+                name: pytest.approx(expected[name], rel=1e-4) for name in ("score", "log_prob")
+            }
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_n_best_in_a_dictionary_is_that_of_the_keyword(trained_run: TrainedRun, count: int) -> None:
+    (expected,) = trained_run.predict(["bob"], beam=3, n_best=count)
+    assert len(expected) == count
+    assert trained_run.predict(["bob"], decode={"beam": 3, "n_best": count}) == [expected]
+    whole = dataclasses.replace(trained_run.options.decode, beam=3, n_best=count)
+    assert trained_run.predict(["bob"], decode=whole) == [expected if count > 1 else expected[0].text]
 
 
 def test_number_of_workers_is_checked(finished_run: Path) -> None:
@@ -118,8 +151,9 @@ def test_number_of_workers_is_checked(finished_run: Path) -> None:
 
 
 def test_empty_text_has_an_empty_output_and_a_warning(trained_run: TrainedRun) -> None:
-    with pytest.warns(UserWarning, match="inputs 1 and 3 are empty, and so are their outputs"):
+    with pytest.warns(UserWarning, match="inputs 1 and 3 are empty, and so are their outputs") as found:
         outputs = trained_run.predict([" ", "bob", ""])
+    assert Path(regard.__file__).parent not in Path(found[0].filename).parents  # the caller's
     assert outputs == ["", trained_run.predict(["bob"])[0], ""]
 
 

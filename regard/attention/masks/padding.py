@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.attention.axes import is_inspectable
 from regard.attention.masks.base import Interval, Mask
 from regard.attention.positions import Positions
+from regard.compat.torch import register_named_tuple
 
 
 @final
@@ -68,6 +69,9 @@ class Padded(NamedTuple):
         return self._replace(
             items=self.items.to(device, non_blocking=True), lengths=self.lengths.to(device, non_blocking=True)
         )
+
+
+register_named_tuple(Padded, "regard.Padded")
 
 
 class Unpadded(Padded):

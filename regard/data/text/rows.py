@@ -419,7 +419,7 @@ def _check_open(where: str, cells: list[str], following: Sequence[str], columns:
         near = next((cell for cell in named if _is_typical(cell)), named[0])
         raise UserError(
             f"{where}: {' and '.join(map(repr, named))} look like a header without {name!r}: choose a column, such as "
-            f" --data.{name}-column {shlex.quote(near)}; --data.header no if this line is data."
+            f"--data.{name}-column {shlex.quote(near)}; --data.header no if this line is data."
         )
     if columns.most is not None and len(cells) > columns.most and any(cells[columns.most :]):
         raise UserError(

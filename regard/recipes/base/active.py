@@ -9,7 +9,6 @@ record(run)         one thread records, and no other predicts meanwhile (`Turns`
 import copy
 import logging
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,7 +20,7 @@ from regard.compat.torch import version_of
 from regard.engines.engine import Engine
 from regard.engines.registry import NotCachedError, prefers_compiled, prepare
 from regard.engines.torch import TorchEngine
-from regard.errors import UserError
+from regard.errors import UserError, warn_caller
 
 _LOG = logging.getLogger(__name__)
 MANY = 1000
@@ -132,7 +131,7 @@ class ActiveModel:
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:
             self._warned.add(text)
-            warnings.warn(text, stacklevel=7)
+            warn_caller(text)
 
 
 class Turns:

@@ -58,7 +58,8 @@ def set_options(options: Options, values: dict[str, Any]) -> Options:
 
     The value of a dataclass may be a dictionary of those of its fields that change.
 
-    Raises: TypeError for a name that is no option; UserError for a wrong value, and an unknown name in a dictionary.
+    Raises: TypeError for a name that is no option, or is given both by itself and in a dictionary; UserError for a
+            wrong value, and an unknown name in a dictionary.
     """
     given: Any = options
     inner = {
@@ -74,6 +75,9 @@ def set_options(options: Options, values: dict[str, Any]) -> Options:
         raise TypeError(f"unknown option {unknown[0]!r}; the options are: {expected}")
     changes: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
+        above = values.get(names[name])
+        if value is not None and isinstance(above, Mapping) and name in above:
+            raise TypeError(f"{name!r} is given twice: as an option and in {names[name]}")
         if value is not None:
             changes.setdefault(names[name], {})[name] = value
     own = {name: _apply_change(name, getattr(given, name), value) for name, value in changes.pop("", {}).items()}

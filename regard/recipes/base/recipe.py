@@ -139,6 +139,8 @@ class Recipe(ABC, Generic[ConfigT]):
     """Number of validation examples below which training notifies that they are few."""
     decodes: bool = False
     """True if answers are decoded token by token, by an engine (regard.engines)."""
+    reads_tokens: bool = False
+    """True if an input may be a list of tokens instead of a text."""
 
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
         self.run = run

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
+from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, Literal, final
 
@@ -97,7 +98,8 @@ class TrainedRun:
         copy, until `compile` is called again or `model` is accessed; a warning says so once, except for changes
         through `.data` and of attributes that are not tensors, which torch does not count.
 
-        engine:  a name in regard.engines.config.ENGINES, or auto; by default, the engine given to `load`.
+        engine:  a name in regard.engines.config.ENGINES, or auto. Without arguments, those of the last call of
+                 `compile`, or else of `load`, are used again.
         workers: batches decoded in parallel; the threads are divided among them.
         Raises:  UserError if the engine does not exist, is not installed, does not support this model or the compute
                  type, or if the recipe decodes no tokens.
@@ -113,34 +115,37 @@ class TrainedRun:
         options: those of `regard predict`, by name; by default the run's own. With n_best, the best answers to each
                  input with their scores.
         Raises:  UserError naming an input that cannot be read, before anything is computed, or an option that is out
-                 of range; TypeError for an option that does not exist, and for inputs that are no list.
+                 of range; TypeError for an option that does not exist or is given twice, and for inputs that are no
+                 list.
         """
-        if on_bad not in ("error", "skip"):
-            raise UserError(f"on_bad must be error or skip, got {on_bad!r}")
-        _check_list(inputs)
-        given, stretches = set_options(self.options, options), [range(len(inputs))]
-        try:
-            answers = self.answer(inputs, given)
-        except UserError:
-            if on_bad == "error":
-                raise
-            stretches = self._find_usable(inputs)
-            parts = [self.answer(inputs[part.start : part.stop], given, first=part.start + 1) for part in stretches]
-            answers = [answer for part in parts for answer in part]
-        is_ranked = options.get("n_best") is not None
-        values = [self.recipe.rank_texts(answer) for answer in answers] if is_ranked else self.recipe.values(answers)
-        if len(answers) == len(inputs):
+        answers = self._answer_usable(inputs, on_bad, options)
+        found = [answer for answer in answers if not isinstance(answer, UserError)]
+        is_ranked = _gives_n_best(options)
+        values = [self.recipe.rank_texts(answer) for answer in found] if is_ranked else self.recipe.values(found)
+        if len(found) == len(answers):
             return values
-        found = iter(values)
-        usable = {index for stretch in stretches for index in stretch}
-        return [next(found) if index in usable else None for index in range(len(inputs))]
+        rest = iter(values)
+        return [None if isinstance(answer, UserError) else next(rest) for answer in answers]
 
     @property
     def options(self) -> Any:
         """Options of `predict`, with the run's own values."""
         return defaults_of_run(self.entry.options, self.config)
 
-    def answer(self, inputs: Sequence[Any], options: Any = None, *, first: int = 1) -> list[Any]:
+    def answer(
+        self, inputs: Sequence[Any], *, on_bad: Literal["error", "skip"] = "error", **options: Any
+    ) -> list[dict[str, Any]]:
+        """Return the model's answer to each input as JSON, as `regard predict --json` prints it (docs/answers.md).
+
+        The arguments and errors are those of `predict`. An input that is skipped has the answer {"error": message}.
+        """
+        answers = self._answer_usable(inputs, on_bad, options)
+        return [
+            {"error": str(answer)} if isinstance(answer, UserError) else dict(self.recipe.json(answer))
+            for answer in answers
+        ]
+
+    def compute_answers(self, inputs: Sequence[Any], options: Any = None, *, first: int = 1) -> list[Any]:
         """Return the answer to each input in the recipe's own form; messages number the inputs from `first`."""
         prepared = self._prepare(inputs, first)
         options = self.options if options is None else options
@@ -273,17 +278,35 @@ class TrainedRun:
             self._own_test = usable
         return usable
 
-    def _find_usable(self, inputs: Sequence[Any]) -> list[range]:
-        """Return the stretches of inputs that can be used; `notify` says why the others cannot."""
-        stretches, start = [], 0
+    def _answer_usable(self, inputs: Sequence[Any], on_bad: str, options: dict[str, Any]) -> list[Any]:
+        """Return the answer to each input in the recipe's own form, or the error of one that is skipped."""
+        if on_bad not in ("error", "skip"):
+            raise UserError(f"on_bad must be error or skip, got {on_bad!r}")
+        _check_list(inputs)
+        given = set_options(self.options, options)
+        try:
+            return self.compute_answers(inputs, given)
+        except UserError:
+            if on_bad == "error":
+                raise
+        answers: list[Any] = []
+        errors = self._find_errors(inputs)
+        for is_bad, indices in groupby(range(len(inputs)), key=errors.__contains__):
+            part = list(indices)
+            usable = inputs[part[0] : part[-1] + 1]
+            answers += [errors[i] for i in part] if is_bad else self.compute_answers(usable, given, first=part[0] + 1)
+        return answers
+
+    def _find_errors(self, inputs: Sequence[Any]) -> dict[int, UserError]:
+        """Return the errors of the inputs that cannot be used, by index, and notify of them."""
+        errors = {}
         for index, value in enumerate(inputs):
             try:
                 self.recipe.prepare([self._read_input(value, index + 1)], index + 1)
             except UserError as error:
                 self.recipe.notify(f"skipped: {error}")
-                stretches.append(range(start, index))
-                start = index + 1
-        return [stretch for stretch in (*stretches, range(start, len(inputs))) if stretch]
+                errors[index] = error
+        return errors
 
     def _prepare(self, inputs: Sequence[Any], first: int, names: Sequence[str] = ()) -> Prepared:
         """Read the inputs, and report what is unusual about them."""
@@ -302,7 +325,7 @@ class TrainedRun:
     def _read_input(self, value: Any, number: int) -> Any:
         """Return a text, or the content of a file."""
         if self.input == "text":
-            return _to_text(value, number)
+            return _to_text(value, number, reads_tokens=self.recipe.reads_tokens)
         if self.input == "vector" or not isinstance(value, str | Path | bytes):
             return value
         if isinstance(value, bytes):
@@ -336,7 +359,7 @@ class TrainedRun:
         for first in range(0, len(examples), MANY):
             indices = range(first, min(first + MANY, len(examples)))
             values = [examples.input(i) for i in indices]
-            answers = self.answer(values, options, first=first + 1)
+            answers = self.compute_answers(values, options, first=first + 1)
             for i, value, answer in zip(indices, values, answers, strict=True):
                 source = value if isinstance(value, str) or examples.name is None else examples.name(i)
                 kind = "source" if self.input in ("text", "vector") else "file"  # as in `predict --json`
@@ -350,7 +373,7 @@ class TrainedRun:
         count = min(_SAMPLES, len(examples)) if examples.reference is not None else 0
         # Spread over the data, which may be sorted by class.
         chosen = [i * len(examples) // count for i in range(count)]
-        answers = self.answer([examples.input(i) for i in chosen]) if count else []
+        answers = self.compute_answers([examples.input(i) for i in chosen]) if count else []
         return [
             {
                 "source": examples.input(i) if examples.name is None else examples.name(i),
@@ -398,16 +421,35 @@ class TrainedRun:
         capture.add(gradients)
 
 
-def _to_text(value: Any, number: int) -> Any:
-    """Return an input of a recipe of texts: a text, or a list of tokens. Bytes are decoded as UTF-8."""
+def _to_text(value: Any, number: int, *, reads_tokens: bool) -> Any:
+    """Return an input of a recipe of texts: a text, or a list of tokens if it reads them. Bytes are decoded as UTF-8.
+
+    Raises: UserError naming the input if it is neither, or not Unicode.
+    """
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")
         except UnicodeDecodeError as error:
             raise UserError(f"input {number} is not UTF-8: {error}") from error
-    if not isinstance(value, str | list | tuple):
-        raise UserError(f"input {number} must be a text, got {type(value).__name__}")
+    texts = value if reads_tokens and isinstance(value, list | tuple) else [value]
+    wrong = [type(text).__name__ for text in texts if not isinstance(text, str)]
+    if wrong:
+        expected = "a text or a list of tokens" if reads_tokens else "a text"
+        found = wrong[0] if texts == [value] else f"{type(value).__name__} with {wrong[0]}"
+        raise UserError(f"input {number} must be {expected}, got {found}")
+    try:
+        "".join(texts).encode()  # lone surrogates result from wrongly decoded bytes
+    except UnicodeEncodeError as error:
+        raise UserError(f"input {number} is not valid Unicode: {str(value)[:60]!r} ({error.reason})") from error
     return value
+
+
+def _gives_n_best(options: Mapping[str, Any]) -> bool:
+    """Return True if n_best is given by itself or in a dictionary, or is above 1 in a dataclass."""
+    return options.get("n_best") is not None or any(
+        "n_best" in value if isinstance(value, Mapping) else getattr(value, "n_best", 1) > 1
+        for value in options.values()
+    )
 
 
 def _check_list(inputs: Sequence[Any]) -> None:

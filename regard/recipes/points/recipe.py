@@ -213,12 +213,13 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
 
 def _to_points(given: Any, width: int, where: str) -> NDArray[np.float64]:
     """Return points from an array. Raises UserError naming the input."""
-    points = np.asarray(given)
+    expected = f"{where}: points must be numbers (points, {width}): x, y, z{' and features' if width > 3 else ''}"
+    try:
+        points = np.asarray(given)
+    except ValueError as error:
+        raise UserError(f"{expected}, got rows of different lengths") from error
     if points.dtype.kind not in "iuf" or points.ndim != 2 or points.shape[1] != width:
-        raise UserError(
-            f"{where}: points must be numbers (points, {width}): x, y, z"
-            f"{' and features' if width > 3 else ''}, got {points.dtype} of {points.shape}"
-        )
+        raise UserError(f"{expected}, got {points.dtype} of {points.shape}")
     return check_points(points, where)
 
 

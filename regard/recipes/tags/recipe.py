@@ -67,6 +67,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     tokenizer: Tokenizer
     labels: Labels
 
+    reads_tokens = True
     _is_reported = False
     tables = (*TABLES, ".conll", ".conllu", ".bio", ".iob", ".iob2")
 

@@ -286,7 +286,10 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         observed = self.config.data.observed
         if isinstance(given, File):
             return self._last_frames(given, where, notes)
-        tracks = np.asarray(given, np.float64)
+        try:
+            tracks = np.asarray(given, np.float64)
+        except (TypeError, ValueError) as error:  # not numbers, or rows of different lengths
+            raise UserError(f"{where}: tracks must be (people, {observed} observed, 2): {error}") from error
         if tracks.ndim != 3 or tracks.shape[1:] != (observed, 2) or not len(tracks):  # people, time, x and y
             raise UserError(f"{where}: tracks must be (people, {observed} observed, 2), got {tracks.shape}")
         if not np.isfinite(tracks).all():

@@ -58,6 +58,15 @@ def test_mask_of_a_step_is_the_last_row_and_the_bias_decreases_with_distance(nam
     close(bias.materialize(torch.zeros(3, 1), regard.Positions(3, 3, torch.device("cpu"))), expected.expand(1, 2, 3, 3))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_bias_with_a_layer_works_in_half_precision(names, dtype: torch.dtype) -> None:
+    items = torch.randn(2, 6, 8).to(dtype)
+    layer = regard.MultiHead(8, 2, bias=names["LogDistance"](2) + names["Decay"](4)).to(dtype)
+    out = layer(items, mask=regard.causal())
+    assert out.dtype == dtype
+    close(out, layer.float()(items.float(), mask=regard.causal()))
+
+
 @pytest.mark.parametrize("name", ["model", "dilated", "gated", "own"])
 def test_models_decode_as_they_read_all_positions_and_learn_with_their_parts(names, name: str) -> None:
     model, target = names[name].double(), regard.Padded(torch.tensor([[5, 2, 7, 1]]), torch.tensor([4]))

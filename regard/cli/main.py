@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from functools import partial
 
 from regard import __version__
-from regard.errors import BROKEN_PIPE, DEFECT, DONE, INTERRUPTED, UNUSABLE, UserError, is_out_of_memory
+from regard.errors import (
+    BROKEN_PIPE,
+    DEFECT,
+    DONE,
+    INTERRUPTED,
+    UNUSABLE,
+    UserError,
+    is_from_own_code,
+    is_out_of_memory,
+)
 from regard.settings.help import two_columns
 from regard.settings.values import suggest
 from regard.system.terminal import one_line, usable_streams
@@ -53,9 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         except BaseException as error:
             # Not only Exception: panics of libraries in Rust derive from BaseException.
-            if level == "verbose" or os.environ.get("REGARD_TRACEBACK"):
-                raise
             message, code = _describe(error)
+            is_own = code == DEFECT and is_from_own_code(error)
+            if is_own or level == "verbose" or os.environ.get("REGARD_TRACEBACK"):
+                raise
             print(f"regard: {one_line(message)}", file=sys.stderr)
             return code
 

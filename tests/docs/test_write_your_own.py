@@ -417,3 +417,37 @@ def test_layer_that_returns_another_shape_is_named(part: str, error: type[Except
 
 def test_own_choice_without_a_masked_key_is_not_refused() -> None:
     torch.testing.assert_close(regard.attend(Q, (K, V), choice=WithoutMask()), regard.attend(Q, (K, V)))
+
+
+class Float64Score(regard.Score):
+    def compare(self, query: Tensor, keys: Tensor) -> Tensor:
+        return query.double() @ keys.double().mT
+
+
+class Float64Choice(regard.Choice):
+    def weights(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
+        return regard.Soft().weights(scores.double(), allowed)
+
+
+class Float64Bias(regard.Bias):
+    def materialize(self, query: Tensor, positions: regard.Positions) -> Tensor:
+        return torch.zeros(positions.num_rows, positions.num_keys, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("part", [{"score": Float64Score()}, {"choice": Float64Choice()}, {"bias": Float64Bias()}])
+def test_own_parts_may_compute_in_float64(part: dict[str, Any], dtype: torch.dtype) -> None:
+    query, keys, values = (tensor.to(dtype) for tensor in (Q, K, V))
+    parts = {"score": regard.Dot()} | part
+    for kernel in ("auto", "reference"):
+        out = regard.attend(query, (keys, values), kernel=kernel, **parts)
+        assert out.dtype == dtype
+        close(out, regard.attend(query, (keys, values), score=regard.Dot()))
+
+
+def test_tensor_is_a_bias_of_a_read() -> None:
+    bias, other = torch.randn(2, 1, 3, 5)
+    read, memory = regard.Read(bias=bias), regard.Memory(K, V)
+    close(read(Q, memory), regard.attend(Q, memory, bias=bias))
+    read.bias = other
+    close(read(Q, memory, bias=bias), regard.attend(Q, memory, bias=bias + other))

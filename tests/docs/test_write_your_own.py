@@ -447,7 +447,8 @@ def test_own_parts_may_compute_in_float64(part: dict[str, Any], dtype: torch.dty
 
 def test_tensor_is_a_bias_of_a_read() -> None:
     bias, other = torch.randn(2, 1, 3, 5)
-    read, memory = regard.Read(bias=bias), regard.Memory(K, V)
+    read, memory = regard.Read(bias=Float64Bias()), regard.Memory(K, V)
+    read.bias = bias
     close(read(Q, memory), regard.attend(Q, memory, bias=bias))
     read.bias = other
     close(read(Q, memory, bias=bias), regard.attend(Q, memory, bias=bias + other))

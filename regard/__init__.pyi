@@ -37,11 +37,13 @@ from regard.attention.scores import Cosine as Cosine
 from regard.attention.scores import Dot as Dot
 from regard.attention.scores import FeatureMap as FeatureMap
 from regard.attention.scores import General as General
+from regard.attention.scores import InnerProduct as InnerProduct
 from regard.attention.scores import Location as Location
 from regard.attention.scores import RandomFeatures as RandomFeatures
 from regard.attention.scores import ScaledDot as ScaledDot
 from regard.attention.scores import Score as Score
 from regard.attention.scores import SoftCap as SoftCap
+from regard.attention.scores import TanhSum as TanhSum
 from regard.data.batches import Batch as Batch
 from regard.errors import UserError as UserError
 from regard.layers.attention import Attention as Attention

@@ -21,6 +21,7 @@ from regard.attention.memory import KernelCache, KeyValueCache, Memory
 from regard.attention.parts import check_finite_bias, check_pairs, check_part, is_own
 from regard.attention.positions import Positions
 from regard.attention.scores import Form, Score
+from regard.attention.scores.base import form_of
 
 
 class AttentionInputs(NamedTuple):
@@ -222,7 +223,7 @@ def prepare_inputs(
         keys=keys,
         values=values,
         score=score,
-        form=score.form(query.shape[-1]),
+        form=form_of(score, query.shape[-1]),
         choice=choice,
         mask=memory.mask if mask is None else mask,
         bias=bias,

@@ -40,7 +40,7 @@ def check_pairs(part: Any, tensor: Any, positions: Positions, *, is_mask: bool) 
     name = f"{type(part).__name__}.materialize"
     if not isinstance(tensor, Tensor) or (tensor.dtype == torch.bool) != is_mask:
         expected = "a boolean tensor, True = may attend" if is_mask else "a tensor of numbers"
-        raise TypeError(f"{name} must return {expected}, got {_describe_result(tensor)}")
+        raise TypeError(f"{name} must return {expected}, got {describe_result(tensor)}")
     sizes = positions.num_rows, positions.num_keys
     # torch.compile does not trace `in` for sizes that vary.
     if any(size != 1 and size != whole for size, whole in zip(tensor.shape[:-3:-1], sizes[::-1], strict=False)):  # noqa: PLR1714
@@ -70,7 +70,7 @@ def check_result(part: Any, method: str, tensor: Any, *sizes: int) -> Tensor:
     """
     if not isinstance(tensor, Tensor) or tensor.dtype == torch.bool:
         raise TypeError(
-            f"{type(part).__name__}.{method} must return a tensor of numbers, got {_describe_result(tensor)}"
+            f"{type(part).__name__}.{method} must return a tensor of numbers, got {describe_result(tensor)}"
         )
     if tuple(tensor.shape[-len(sizes) :]) != sizes:
         expected = f"(..., {', '.join(map(str, sizes))})"
@@ -90,7 +90,7 @@ def check_same_size(part: Any, tensor: Any, items: Tensor) -> Tensor:
     name = type(part).__name__ if isinstance(part, nn.Module) else getattr(part, "__name__", "the function")
     expected = f"{name} must return a tensor of the shape of its items, {tuple(items.shape)}"
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"{expected}, got {_describe_result(tensor)}")
+        raise TypeError(f"{expected}, got {describe_result(tensor)}")
     raise ValueError(f"{expected}, got {tuple(tensor.shape)}")
 
 
@@ -101,5 +101,6 @@ def describe_part(part: Any) -> str:
     return repr(part) if isinstance(part, str) else f"{type(part).__name__}; to write one, see {PAGE}"
 
 
-def _describe_result(result: Any) -> str:
+def describe_result(result: Any) -> str:
+    """Return the kind of what a part returned."""
     return f"a tensor of {result.dtype}" if isinstance(result, Tensor) else f"{type(result).__name__}"

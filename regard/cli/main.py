@@ -13,7 +13,16 @@ from collections.abc import Sequence
 from functools import partial
 
 from regard import __version__
-from regard.errors import BROKEN_PIPE, DEFECT, DONE, INTERRUPTED, UNUSABLE, UserError, is_out_of_memory
+from regard.errors import (
+    BROKEN_PIPE,
+    DEFECT,
+    DONE,
+    INTERRUPTED,
+    UNUSABLE,
+    UserError,
+    is_from_own_code,
+    is_out_of_memory,
+)
 from regard.settings.help import two_columns
 from regard.settings.values import suggest
 from regard.system.interrupt import interrupted_by_signals
@@ -55,9 +64,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _handle_stop(error)
         except SystemExit:
             raise
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             # Not only Exception: panics of libraries in Rust derive from BaseException.
             message, code = _describe(error)
+            if code == DEFECT and is_from_own_code(error):
+                raise
             if level == "verbose" or os.environ.get("REGARD_TRACEBACK"):
                 traceback.print_exc()
             else:

@@ -5,7 +5,7 @@ changes to the model. The module that creates a read sets its role: its kind, la
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -53,7 +53,7 @@ class Role:
 class Read(nn.Module):
     """Attention with a score, a choice, a mask, a bias and a kernel: out = attend(query, memory).
 
-    mask, bias: in addition to those of each call.
+    mask, bias: in addition to those of each call; a tensor becomes a `TensorBias`.
     role: of the read in its model, for attention maps; None: unknown.
     Shapes: query (batch, [head,] query, query_dim), memory of keys (batch, [head,] key, key_dim) and values.
     """
@@ -64,7 +64,7 @@ class Read(nn.Module):
         *,
         choice: Choice | None = None,
         mask: Mask | None = None,
-        bias: Bias | None = None,
+        bias: Bias | Tensor | None = None,
         kernel: str = "auto",
         role: Role | None = None,
     ):
@@ -77,8 +77,12 @@ class Read(nn.Module):
         if mask is not None:
             check_part("mask", mask, Mask, "causal() or dense(tensor)")
         self.mask = mask
-        self.bias = bias
+        self.bias: Bias | None = bias if bias is None or isinstance(bias, Bias) else TensorBias(bias)
         self.kernel = kernel
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a tensor as `bias` is wrapped in a `TensorBias`."""
+        super().__setattr__(name, TensorBias(value) if name == "bias" and isinstance(value, Tensor) else value)
 
     def forward(
         self,

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -70,9 +72,7 @@ def test_config_file_with_a_mistake_is_named(
 def test_any_error_ends_in_one_line(
     error: BaseException, code: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(_words: list[str]) -> int:
-        raise error
-
+    fail = Mock(side_effect=error)  # raises in a file of Python
     monkeypatch.setattr("regard.cli.main._dispatch", fail)
     assert main(["train"]) == code
     err = capsys.readouterr().err
@@ -81,6 +81,17 @@ def test_any_error_ends_in_one_line(
     monkeypatch.setenv("REGARD_TRACEBACK", "1")
     assert main(["train"]) == code
     assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("code", ["items.items", "torch.ones(2) @ torch.ones(3)"])
+def test_error_of_own_code_shows_the_traceback(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"import torch\ndef run(items):\n    return {code}\n", encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(compile(file.read_text(encoding="utf-8"), file, "exec"), names)
+    monkeypatch.setattr("regard.cli.main._dispatch", names["run"])
+    with pytest.raises((AttributeError, RuntimeError)):
+        main(["train"])
 
 
 def test_long_message_is_cut(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ SMALL = (
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return the names that the code of the page defines."""
-    assert len(PARTS) == 11
+    assert len(PARTS) == 12
     torch.manual_seed(1)
     names: dict[str, Any] = {"__name__": "own_parts"}
     with pytest.MonkeyPatch.context() as patch, without_checks():
@@ -56,6 +56,14 @@ def test_mask_of_a_step_is_the_last_row_and_the_bias_decreases_with_distance(nam
     bias = names["LogDistance"](2)
     expected = -torch.log(torch.tensor(2.0)) * torch.log(torch.tensor([[1.0, 2, 3], [2, 1, 2], [3, 2, 1]]))
     close(bias.materialize(torch.zeros(3, 1), regard.Positions(3, 3, torch.device("cpu"))), expected.expand(1, 2, 3, 3))
+
+
+def test_bias_with_a_layer_works_in_half_precision(names) -> None:
+    items = torch.randn(2, 6, 8).bfloat16()
+    layer = regard.MultiHead(8, 2, bias=names["LogDistance"](2) + names["Decay"](4)).bfloat16()
+    out = layer(items, mask=regard.causal())
+    assert out.dtype == torch.bfloat16
+    close(out, layer.float()(items.float(), mask=regard.causal()))
 
 
 @pytest.mark.parametrize("name", ["model", "dilated", "gated", "own"])
@@ -174,6 +182,82 @@ class Yes(regard.Score):
 class Distance(regard.Score):
     def compare(self, query: Tensor, keys: Tensor) -> Tensor:
         return -torch.cdist(query, keys)
+
+
+class Formed(regard.Score):
+    """A form of its own."""
+
+    def __init__(self, form: object):
+        super().__init__()
+        self.own = form
+
+    def form(self, dim: int) -> regard.InnerProduct | regard.TanhSum | None:
+        return self.own  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("form", "kernel"),
+    [
+        (regard.InnerProduct(0.3), "sdpa"),
+        (regard.InnerProduct(-2.0, cap=0.7), "reference"),
+        (regard.TanhSum(torch.linspace(-1, 1, 8)), "additive"),
+    ],
+)
+def test_scores_and_weights_are_computed_from_the_form(form, kernel: str) -> None:
+    if isinstance(form, regard.TanhSum):
+        scores = torch.tanh(Q[:, :, None] + K[:, None]) @ form.v
+    else:
+        scores = form.scale * Q @ K.mT
+        scores = scores if form.cap is None else form.cap * torch.tanh(scores / form.cap)
+    score = Formed(form)
+    close(score(Q, K), scores)
+    close(regard.attention_weights(Q, (K, V), score=score), scores.softmax(-1))
+    for name in ("auto", kernel):
+        close(regard.attend(Q, (K, V), score=score, kernel=name), scores.softmax(-1) @ V)
+
+
+COMPARE, FORM = {"compare": Distance.compare}, {"form": Formed.form}
+
+
+@pytest.mark.parametrize(
+    ("base", "methods"),
+    [
+        (regard.Score, COMPARE | FORM),
+        (Distance, FORM),
+        (Formed, COMPARE),
+        (regard.Dot, COMPARE),
+        (regard.SoftCap, FORM),
+    ],
+)
+def test_own_score_with_two_formulas_is_refused(base: type[regard.Score], methods: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=r"score Both must define compare or form, not both, got \S+ and \S+,"):
+        type("Both", (base,), methods)
+
+
+def test_own_score_without_a_formula_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Neither must define compare\(query, keys\), or form\(dim\)"):
+        type("Neither", (regard.Score,), {})()
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ("dot", r"Formed\.form must return InnerProduct\(scale\), TanhSum\(v\) or None, got str"),
+        (0.5, "or None, got float"),
+        (None, r"Formed must define compare\(query, keys\), since its form is None"),
+        (
+            regard.InnerProduct(torch.nn.Parameter(torch.ones(()))),
+            r"scale of InnerProduct in Formed\.form must be a number, got a tensor .*map_query, or .*Soft\(beta\)",
+        ),
+        (regard.InnerProduct(1.0, torch.ones(())), "cap of InnerProduct"),
+        (regard.TanhSum([1.0] * 8), r"v of TanhSum in Formed\.form must be a tensor, got list"),
+    ],
+)
+@pytest.mark.usefixtures("no_shape_checks")
+def test_form_of_another_type_is_refused(form, message: str) -> None:
+    for read in (regard.attend, regard.attention_weights):
+        with pytest.raises(TypeError, match=message):
+            read(Q, (K, V), score=Formed(form))
 
 
 class WithoutMask(regard.Choice):
@@ -333,3 +417,38 @@ def test_layer_that_returns_another_shape_is_named(part: str, error: type[Except
 
 def test_own_choice_without_a_masked_key_is_not_refused() -> None:
     torch.testing.assert_close(regard.attend(Q, (K, V), choice=WithoutMask()), regard.attend(Q, (K, V)))
+
+
+class Float64Score(regard.Score):
+    def compare(self, query: Tensor, keys: Tensor) -> Tensor:
+        return query.double() @ keys.double().mT
+
+
+class Float64Choice(regard.Choice):
+    def weights(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
+        return regard.Soft().weights(scores.double(), allowed)
+
+
+class Float64Bias(regard.Bias):
+    def materialize(self, query: Tensor, positions: regard.Positions) -> Tensor:
+        return torch.zeros(positions.num_rows, positions.num_keys, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("part", [{"score": Float64Score()}, {"choice": Float64Choice()}, {"bias": Float64Bias()}])
+def test_own_parts_may_compute_in_float64(part: dict[str, Any], dtype: torch.dtype) -> None:
+    query, keys, values = (tensor.to(dtype) for tensor in (Q, K, V))
+    parts = {"score": regard.Dot()} | part
+    for kernel in ("auto", "reference"):
+        out = regard.attend(query, (keys, values), kernel=kernel, **parts)
+        assert out.dtype == dtype
+        close(out, regard.attend(query, (keys, values), score=regard.Dot()))
+
+
+def test_tensor_is_a_bias_of_a_read() -> None:
+    bias, other = torch.randn(2, 1, 3, 5)
+    read, memory = regard.Read(bias=Float64Bias()), regard.Memory(K, V)
+    read.bias = bias
+    close(read(Q, memory), regard.attend(Q, memory, bias=bias))
+    read.bias = other
+    close(read(Q, memory, bias=bias), regard.attend(Q, memory, bias=bias + other))

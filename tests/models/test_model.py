@@ -129,6 +129,20 @@ def language_model() -> regard.Model:
     return regard.Model(reads=None, core=core, writes=writes).eval()
 
 
+def test_token_ids_without_lengths_are_refused() -> None:
+    ids = torch.randint(4, 9, (2, 3))
+    core = regard.Recurrent(width=12, hidden=8)
+    table = regard.TokenReader(regard.embedding_table(9, 12))
+    model = regard.Model(reads=table, core=core, writes=regard.TokenWriter(table))
+    padded = regard.Padded(ids, torch.tensor([3, 2]))
+    for name, source, target in (("source", ids, padded), ("target", padded, ids), ("target", padded, ids.tolist())):
+        for call in (model, lambda *pair: model.loss(regard.Batch(*pair))):
+            kind = "list" if isinstance(target, list) else r"a tensor of shape \(2, 3\)"
+            message = rf"`{name}` must be regard.Padded\(ids, lengths\), .* got {kind}"
+            with without_checks(), pytest.raises(TypeError, match=message):
+                call(source, target)
+
+
 def test_source_is_refused_by_a_model_without_a_reader() -> None:
     model, tokens = language_model(), torch.randint(4, 9, (2, 3))
     for call in (model, model.start):

@@ -76,7 +76,7 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     if half is None:
         return _weighted_sum(weights_, inputs.values, inputs.group)
     with torch.autocast(inputs.query.device.type, enabled=False):
-        return _weighted_sum(widen(weights_), widen(inputs.values), inputs.group).to(half)
+        return _weighted_sum(weights_, widen(inputs.values), inputs.group).to(half)
 
 
 def fold(tensor: Shaped[Tensor, "..."], group: int) -> Shaped[Tensor, "..."]:
@@ -99,6 +99,7 @@ def _with_bias(inputs: AttentionInputs, scores: Tensor) -> tuple[Tensor, Tensor 
 
 
 def _weighted_sum(weights_: Tensor, values: Tensor, group: int) -> Tensor:
+    weights_ = weights_.to(values.dtype)  # own parts may compute in float64
     if group == 1:
         return weights_ @ values
     return unfold(fold(weights_, group) @ values, group)

@@ -59,12 +59,6 @@ class Additive(LinearMaps):
         query = super().map_query(query)
         return query if self.bias is None else query + self.bias.unsqueeze(-2).to(query.dtype)
 
-    def compare(
-        self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
-    ) -> Float[Tensor, "... query key"]:
-        """Return v . tanh(q + k) for all pairs of mapped queries and keys."""
-        return _compare_additive(query, keys, self._vector)
-
     def form(self, dim: int) -> Form:
         """Return v . tanh(q + k)."""
         return TanhSum(self._vector)
@@ -114,12 +108,6 @@ class Concat(Score):
         """Return the right part of W times k."""
         return apply_weight(keys, self.weight[..., self.query_dim :], "keys")
 
-    def compare(
-        self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
-    ) -> Float[Tensor, "... query key"]:
-        """Return v . tanh(q + k) for all pairs of mapped queries and keys."""
-        return _compare_additive(query, keys, self.v)
-
     def form(self, dim: int) -> Form:
         """Return v . tanh(q + k)."""
         return TanhSum(self.v)
@@ -155,12 +143,6 @@ class BareAdditive(Score):
             return cls(sizes.query, num_heads=sizes.num_heads)
         return Additive.create(sizes)
 
-    def compare(
-        self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
-    ) -> Float[Tensor, "... query key"]:
-        """Return v . tanh(q + k) for all pairs. Raises ValueError if their sizes differ from that of v."""
-        return _compare_additive(query, keys, self.v)
-
     def form(self, dim: int) -> Form:
         """Return v . tanh(q + k)."""
         return TanhSum(self.v)
@@ -169,17 +151,3 @@ class BareAdditive(Score):
         """Sizes of the module."""
         heads = "" if self.num_heads is None else f", num_heads={self.num_heads}"
         return f"dim={self.v.shape[-1]}{heads}"
-
-
-def _compare_additive(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
-    if not query.shape[-1] == keys.shape[-1] == v.shape[-1]:
-        raise ValueError(
-            f"mapped queries and keys must have the size of v, {v.shape[-1]}, got {query.shape[-1]} "
-            f"and {keys.shape[-1]}; Additive and Concat map unequal sizes"
-        )
-    hidden = torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3))  # (..., query, key, hidden)
-    if v.dim() == 1:
-        return hidden @ v.to(hidden.dtype)
-    if hidden.dim() < 4 or hidden.shape[-4] != len(v):
-        raise ValueError(f"query must be (..., {len(v)} heads, query, dim), got {tuple(query.shape)}")
-    return (hidden @ v[:, None, :, None].to(hidden.dtype)).squeeze(-1)

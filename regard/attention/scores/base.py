@@ -3,7 +3,8 @@
     score(q, k) = compare(map_query(q), map_keys(k))
 
 A score has two parts, so that the keys of a memory are mapped only once, however many queries read it: `map_query`
-and `map_keys` project both into a common space, `compare` scores every pair there.
+and `map_keys` project both into a common space, `compare` scores every pair there. A score that is an inner product or
+a sum under a tanh there has a `form` in place of `compare`, so that all kernels compute the same formula.
 
 Scores with parameters may have them per head: num_heads=l gives every parameter a leading axis of heads, for queries
 (..., head, query, query_dim) and keys (..., head, key, key_dim). A memory that all heads share has one head, or
@@ -13,13 +14,13 @@ Source: lectures, A.2.
 """
 
 import math
-from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.parts import describe_result
 from regard.ops.linear import linear
 
 
@@ -57,8 +58,12 @@ Form = InnerProduct | TanhSum
 """Formulas that fused kernels support; other scores are computed by the reference kernel."""
 
 
-class Score(nn.Module, ABC):
-    """Base class of scores: score(q, k) = compare(map_query(q), map_keys(k)) for every pair, (..., query, key)."""
+class Score(nn.Module):
+    """Base class of scores: score(q, k) = compare(map_query(q), map_keys(k)) for every pair, (..., query, key).
+
+    A subclass defines `compare`, or `form`, from which `compare` follows.
+    Raises: TypeError for a class that is not of this package and defines both, and for an object of one without either.
+    """
 
     num_heads: int | None = None
     """Number of heads with parameters of their own; None: the score treats all heads alike."""
@@ -69,6 +74,23 @@ class Score(nn.Module, ABC):
     """True if score(R q, R k) = score(q, k) for every rotation R, as rotary positional encodings require."""
     needs_equal_sizes: bool = False
     """True if queries and keys must be of equal size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if type(self).compare is Score.compare and type(self).form is Score.form:
+            raise TypeError(f"{type(self).__name__} must define compare(query, keys), or form(dim)")
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        methods = (cls.compare, cls.form)
+        is_of_package = all(method.__module__.startswith("regard.") for method in methods)
+        if is_of_package or Score.compare in methods or Score.form in methods:
+            return
+        compare, form = (method.__qualname__ for method in methods)
+        raise TypeError(
+            f"score {cls.__name__} must define compare or form, not both, got {compare} and {form}, which may differ; "
+            "without compare, the scores are computed from form"
+        )
 
     @classmethod
     def create(cls, sizes: ScoreSizes) -> "Score":
@@ -83,14 +105,20 @@ class Score(nn.Module, ABC):
         """Project keys into the common space, once per memory; by default the identity."""
         return keys
 
-    @abstractmethod
     def compare(
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
     ) -> Float[Tensor, "... query key"]:
-        """Return the scores of all pairs of mapped queries and mapped keys."""
+        """Return the scores of all pairs of mapped queries and mapped keys; by default computed from `form`."""
+        form = form_of(self, query.shape[-1])
+        if form is None:
+            raise TypeError(f"{type(self).__name__} must define compare(query, keys), since its form is None")
+        if isinstance(form, TanhSum):
+            return _compare_additive(query, keys, form.v)
+        scores = inner_products(self, query if form.scale == 1 else query * form.scale, keys)
+        return scores if form.cap is None else cap_scores(scores, form.cap)
 
     def form(self, dim: int) -> Form | None:
-        """Return the formula of `compare` for mapped vectors of size `dim`; None if no fused kernel supports it."""
+        """Return the formula of the scores of mapped vectors of size `dim`; None if no fused kernel supports it."""
         return None
 
     def forward(
@@ -134,6 +162,24 @@ class LinearMaps(Score):
         return f"query_dim={query_dim}, key_dim={self.key_weight.shape[-1]}, hidden={hidden}{heads}"
 
 
+def form_of(score: Score, dim: int) -> Form | None:
+    """Return the form of a score. Raises TypeError, with the class of the score, unless it is one of numbers."""
+    form = score.form(dim)
+    name = f"{type(score).__name__}.form"
+    if form is not None and not isinstance(form, InnerProduct | TanhSum):
+        raise TypeError(f"{name} must return InnerProduct(scale), TanhSum(v) or None, got {describe_result(form)}")
+    if isinstance(form, TanhSum) and not isinstance(form.v, Tensor):
+        raise TypeError(f"v of TanhSum in {name} must be a tensor, got {describe_result(form.v)}")
+    if isinstance(form, InnerProduct):
+        for field, number in zip(form._fields, form, strict=True):
+            if isinstance(number, Tensor):
+                raise TypeError(
+                    f"{field} of InnerProduct in {name} must be a number, got {describe_result(number)}; multiply by "
+                    "a learned scale in map_query, or pass choice=Soft(beta)"
+                )
+    return form
+
+
 def inner_products(score: Score, query: Tensor, keys: Tensor) -> Tensor:
     """Return query keys^T. Raises ValueError, naming the score, if their sizes differ."""
     if query.shape[-1] != keys.shape[-1]:
@@ -142,6 +188,12 @@ def inner_products(score: Score, query: Tensor, keys: Tensor) -> Tensor:
             f"and {keys.shape[-1]}; General, Additive and Concat support unequal sizes"
         )
     return query @ keys.transpose(-2, -1)
+
+
+def cap_scores(scores: Tensor, cap: float) -> Tensor:
+    """Return cap tanh(scores / cap)."""
+    # Zero times the score is added: a score that overflows may have the wrong sign, and must give NaN, not the cap.
+    return torch.add(cap * torch.tanh(scores / cap), scores, alpha=0)
 
 
 def apply_weight(vectors: Tensor, weight: Tensor, name: str) -> Tensor:
@@ -185,3 +237,17 @@ def check_heads(score: Score, num_heads: int | None, key_heads: int | None) -> i
     if num_heads is None or key_heads < 1 or num_heads % key_heads:
         raise ValueError(f"key_heads must divide num_heads={num_heads}, got {key_heads}")
     return key_heads
+
+
+def _compare_additive(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
+    if not query.shape[-1] == keys.shape[-1] == v.shape[-1]:
+        raise ValueError(
+            f"mapped queries and keys must have the size of v, {v.shape[-1]}, got {query.shape[-1]} "
+            f"and {keys.shape[-1]}; Additive and Concat map unequal sizes"
+        )
+    hidden = torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3))  # (..., query, key, hidden)
+    if v.dim() == 1:
+        return hidden @ v.to(hidden.dtype)
+    if hidden.dim() < 4 or hidden.shape[-4] != len(v):
+        raise ValueError(f"query must be (..., {len(v)} heads, query, dim), got {tuple(query.shape)}")
+    return (hidden @ v[:, None, :, None].to(hidden.dtype)).squeeze(-1)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.scores.base import Form, InnerProduct, Score, inner_products
+from regard.attention.scores.base import Form, InnerProduct, Score
 
 
 @final
@@ -36,12 +36,6 @@ class Cosine(Score):
     def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key dim"]:
         """Return k / |k|."""
         return _normalize(keys)
-
-    def compare(
-        self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
-    ) -> Float[Tensor, "... query key"]:
-        """Return inner products of normalized vectors. Raises ValueError if their sizes differ."""
-        return inner_products(self, query, keys)
 
     def form(self, dim: int) -> Form:
         """Return the unscaled inner product: mapped vectors are normalized."""

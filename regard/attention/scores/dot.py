@@ -10,10 +10,7 @@ Source: lectures, A.7, A.8, A.11, A.12; luong2015, section 3.1; vaswani2017, sec
 import math
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor
-
-from regard.attention.scores.base import Form, InnerProduct, LinearMaps, Score, inner_products
+from regard.attention.scores.base import Form, InnerProduct, LinearMaps, Score
 
 
 @final
@@ -22,12 +19,6 @@ class Dot(Score):
 
     is_rotation_invariant = True
     needs_equal_sizes = True
-
-    def compare(
-        self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
-    ) -> Float[Tensor, "... query key"]:
-        """Return query keys^T. Raises ValueError if their sizes differ."""
-        return inner_products(self, query, keys)
 
     def form(self, dim: int) -> Form:
         """Return the unscaled inner product."""
@@ -40,12 +31,6 @@ class ScaledDot(Score):
 
     is_rotation_invariant = True
     needs_equal_sizes = True
-
-    def compare(
-        self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
-    ) -> Float[Tensor, "... query key"]:
-        """Return query keys^T / sqrt(d). Raises ValueError if their sizes differ."""
-        return inner_products(self, query * (1 / math.sqrt(query.shape[-1])), keys)
 
     def form(self, dim: int) -> Form:
         """Return the inner product scaled by 1 / sqrt(d)."""
@@ -71,12 +56,6 @@ class General(LinearMaps):
     ):
         hidden = min(query_dim, key_dim) if hidden is None else hidden
         super().__init__(query_dim, key_dim, hidden, num_heads=num_heads, key_heads=key_heads)
-
-    def compare(
-        self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
-    ) -> Float[Tensor, "... query key"]:
-        """Return the inner products of mapped vectors."""
-        return inner_products(self, query, keys)
 
     def form(self, dim: int) -> Form:
         """Return the unscaled inner product: the maps learn the scale."""

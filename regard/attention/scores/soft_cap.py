@@ -7,12 +7,11 @@ Source: gemma2024.
 
 from typing import final
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.parts import check_part
-from regard.attention.scores.base import Form, InnerProduct, Score
+from regard.attention.scores.base import Form, InnerProduct, Score, cap_scores
 
 
 @final
@@ -48,9 +47,7 @@ class SoftCap(Score):
         self, query: Float[Tensor, "... query dim"], keys: Float[Tensor, "... key dim"]
     ) -> Float[Tensor, "... query key"]:
         """Return the capped inner scores."""
-        scores = self.score.compare(query, keys)
-        # Zero times the score is added: a score that overflows may have the wrong sign, and must give NaN, not the cap.
-        return torch.add(self.cap * torch.tanh(scores / self.cap), scores, alpha=0)
+        return cap_scores(self.score.compare(query, keys), self.cap)
 
     def form(self, dim: int) -> Form | None:
         """Return a capped inner product; kernels support no other capped scores."""

@@ -10,7 +10,7 @@ Source: lectures, D.13 (h_0 = U W_e + W_p) and C.9 (other widths); lan2020, sect
 """
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -71,6 +71,7 @@ class TokenReader(Reader):
 
     def forward(self, source: Padded) -> Padded:
         """Return items (batch, time, dim) for ids (batch, time), lengths unchanged."""
+        check_padded("source", source)
         return Padded(self.embed(source.items), source.lengths)
 
     def form(self) -> TableForm:
@@ -84,6 +85,13 @@ class TokenReader(Reader):
                 self.table, f"renormalizes its entries to max_norm={self.table.max_norm} when they are looked up"
             )
         return form
+
+
+def check_padded(name: str, ids: Any) -> None:
+    """Raise TypeError unless token ids are Padded."""
+    if not isinstance(ids, Padded):
+        kind = f"a tensor of shape {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
+        raise TypeError(f"`{name}` must be regard.Padded(ids, lengths), with the length of each row, got {kind}")
 
 
 def check_projection(name: str, projection: Linear | None, table: nn.Embedding) -> None:

@@ -21,7 +21,7 @@ from regard.layers.forms import NoFormError, TableForm, WriterForm, form_of
 from regard.layers.linear import Linear
 from regard.layers.positions.base import PositionalEncoding
 from regard.models.cores.core import Core, CoreState
-from regard.models.readers.tokens import TokenReader, check_projection, table_form
+from regard.models.readers.tokens import TokenReader, check_padded, check_projection, table_form
 from regard.models.writers.writer import Writer
 from regard.ops.linear import linear
 from regard.ops.token_loss import TokenLoss, token_loss
@@ -64,12 +64,13 @@ class TokenWriter(Writer):
     def embed_target(self, target: Padded | None) -> Float[Tensor, "batch steps dim"]:
         """Return the decoder inputs of all positions: the target without its last token.
 
-        Raises: TypeError without a target.
+        Raises: TypeError without a target, or for one that is not Padded.
         """
         if target is None:
             raise TypeError(
                 "`target` must be token ids (Padded), got None; to decode without a target, use `start` and `step`"
             )
+        check_padded("target", target)
         return self.embed(target.items[:, :-1])
 
     def read(

@@ -220,7 +220,7 @@ class _Printer:
                     self.answer(inputs[: len(inputs) // 2])
                     self.answer(inputs[len(inputs) // 2 :])
                     return
-                raise UserError(self._located(error, inputs[0])) from error
+                raise UserError(self._locate(error, inputs[0])) from error
             answers = [self._answer_one(given, number) for number, given in enumerate(inputs, start=first)]
         for index, (given, answer) in enumerate(zip(inputs, answers, strict=True)):
             found = recipe.save(answer, files[index]) if files and not isinstance(answer, UserError) else answer
@@ -234,14 +234,14 @@ class _Printer:
             return self.trained.compute_answers([given.value], self.options, first=number)[0]
         except UserError as error:
             self.skipped += 1
-            error = UserError(self._located(error, given))
+            error = UserError(self._locate(error, given))
             print_notice(f"skipped: {error}")
             return error
 
-    def _located(self, error: UserError, given: Input) -> str:
+    def _locate(self, error: UserError, given: Input) -> str:
         """Return the message of an error, with the file and line of its input."""
-        is_located = not given.file or not given.line or given.file in str(error)
-        return str(error) if is_located else f"{given.file}, line {given.line}: {error}"
+        has_place = not given.file or not given.line or given.file in str(error)
+        return str(error) if has_place else f"{given.file}, line {given.line}: {error}"
 
     def _shorten(self, given: Input, number: int) -> Input:
         value = self.trained.recipe.shorten(given.value)

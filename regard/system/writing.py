@@ -10,6 +10,9 @@ from typing import BinaryIO
 
 from regard.errors import UserError
 
+_unfinished: set[Path] = set()
+"""Temporary files that are being written."""
+
 
 @contextmanager
 def open_atomically(path: Path, *, overwrite: bool = True) -> Generator[BinaryIO, None, None]:
@@ -24,6 +27,7 @@ def open_atomically(path: Path, *, overwrite: bool = True) -> Generator[BinaryIO
         unfinished.unlink(missing_ok=True)
         try:
             with unfinished.open("xb") as file:
+                _unfinished.add(unfinished)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -34,11 +38,20 @@ def open_atomically(path: Path, *, overwrite: bool = True) -> Generator[BinaryIO
             with suppress(OSError):
                 unfinished.unlink(missing_ok=True)
             raise
+        finally:
+            _unfinished.discard(unfinished)
         flush_folder(path.parent)
     except FileExistsError:
         raise
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}.") from error
+
+
+def remove_unfinished_files() -> None:
+    """Remove the temporary files that are being written, before the process ends at once."""
+    for path in _unfinished:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -39,15 +39,21 @@ def test_signal_within_an_import_ends_the_process_even_if_the_import_catches_err
     kill = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
     (tmp_path / "inner.py").write_text(kill)
     (tmp_path / "outer.py").write_text("try:\n    import inner\nexcept BaseException:\n    pass\n")
-    code = "from regard.system.interrupt import interrupted_by_signals\nwith interrupted_by_signals(): import outer"
+    code = (
+        "from pathlib import Path\nfrom regard.system.interrupt import interrupted_by_signals\n"
+        "from regard.system.writing import open_atomically\n"
+        "with interrupted_by_signals(), open_atomically(Path('out')): import outer"
+    )
     result = subprocess.run(
         [sys.executable, "-c", code],
+        cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert (result.returncode, result.stderr) == (130, "\nregard: interrupted\n")
+    assert not [path for path in tmp_path.iterdir() if "out" in path.name and path.suffix != ".py"]
 
 
 def test_ignored_signals_stay_ignored() -> None:

@@ -7,8 +7,7 @@ to the same limit; the files of a run must be regular files. Devices, which neve
 import json
 import os
 import stat
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,13 +27,7 @@ _VARIABLE = "REGARD_MAX_FILE_MIB"
 _HINT = f" ({_VARIABLE} raises this)"
 _TABLES = (".tsv", ".tab", ".csv", ".jsonl", ".ndjson", ".json", ".txt", ".conll", ".conllu", ".bio", ".npz", ".npy")
 """Suffixes of files of data, besides images, sounds and point clouds."""
-SYSTEM_FILES = {
-    *("__macosx", "@eadir", "#recycle", "#snapshot", "$recycle.bin", "system volume information", "lost+found"),
-    *("thumbs.db", "ehthumbs.db", "desktop.ini"),
-}
-"""Names of files and folders that operating systems create, in lower case, except those that begin with a dot."""
-_CONVERTED = (".heic", ".heif")
-_SHOWN, _SHOWN_SUFFIXES = 3, 8
+_SHOWN = 3
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -245,17 +238,6 @@ def _hint_closed_pipe(path: Path) -> str:
     return (
         " The pipe of an earlier command is gone: give the data again, or write it to a file." if is_shell_pipe else ""
     )
-
-
-def count_suffixes(files: Sequence[Path]) -> str:
-    """Count files by extension, such as: 10 .heic (convert them to JPEG), 1 .txt."""
-    counts = Counter(file.suffix.lower() or "without extension" for file in files).most_common()
-    shown = [
-        f"{count:,} {suffix}{' (convert them to JPEG)' if suffix in _CONVERTED else ''}"
-        for suffix, count in counts[:_SHOWN_SUFFIXES]
-    ]
-    more = len(counts) - _SHOWN_SUFFIXES
-    return ", ".join(shown + ([f"{more} other extensions"] if more > 0 else []))
 
 
 def hint_tables(folder: Path) -> str:

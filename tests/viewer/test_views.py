@@ -168,24 +168,28 @@ def test_a_comparison_begins_with_the_same_read_and_head(train_and_capture, open
     assert [right[name] for name in ("read", "head", "view")] == [left[name] for name in ("read", "head", "view")]
 
 
-def write_weights(path: Path, weights: torch.Tensor, *, kind: str = "token") -> Path:
-    """Write the page of one read, (head, query, key)."""
-    heads, queries, keys = weights.shape
-    axes = {
-        "output": Axis(labels=tuple(f"query {i + 1}" for i in range(queries)), kind=kind),
-        "source": Axis(labels=tuple(f"key {i + 1}" for i in range(keys)), kind=kind),
-    }
-    attention_map = AttentionMap(
+def make_map(weights: torch.Tensor, *, queries: str = "output") -> AttentionMap:
+    """Return the map of one read, (head, query, key)."""
+    return AttentionMap(
         key="0",
         name="read",
         kind="cross",
         layer=1,
-        queries="output",
+        queries=queries,
         keys="source",
-        heads=tuple(str(i + 1) for i in range(heads)),
+        heads=tuple(str(i + 1) for i in range(len(weights))),
         load=lambda head: weights[head],
     )
-    sample = SampleMaps(sample=Sample(title="title", axes=axes), maps=(attention_map,))
+
+
+def write_weights(path: Path, weights: torch.Tensor, *, kind: str = "token") -> Path:
+    """Write the page of one read, (head, query, key)."""
+    _, queries, keys = weights.shape
+    axes = {
+        "output": Axis(labels=tuple(f"query {i + 1}" for i in range(queries)), kind=kind),
+        "source": Axis(labels=tuple(f"key {i + 1}" for i in range(keys)), kind=kind),
+    }
+    sample = SampleMaps(sample=Sample(title="title", axes=axes), maps=(make_map(weights),))
     return Capture(lambda: [sample], title="run", model="model").save(path)
 
 
@@ -712,16 +716,7 @@ def test_events_below_the_threshold_are_apart(found, open_page, tmp_path):
         "source": Axis(labels=("1",), kind="time", picture="sound", places=((0.0, 3.0),)),
     }
     picture = Sound(bands=np.eye(4, 30), seconds=3, events=events)
-    attention_map = AttentionMap(
-        key="0",
-        name="read",
-        kind="cross",
-        layer=1,
-        queries="queries",
-        keys="source",
-        heads=("",),
-        load=lambda _: torch.ones(3, 1),
-    )
+    attention_map = make_map(torch.ones(1, 3, 1), queries="queries")
     sample = Sample(title="sound", axes=axes, pictures={"sound": picture})
     capture = Capture(lambda: [SampleMaps(sample=sample, maps=(attention_map,))], title="run", model="model")
     page = open_page(capture.save(tmp_path / "page.html"), "#view=sound")

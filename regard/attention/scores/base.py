@@ -165,8 +165,10 @@ class LinearMaps(Score):
 def form_of(score: Score, dim: int) -> Form | None:
     """Return the form of a score. Raises TypeError, with the class of the score, unless it is one of numbers."""
     form = score.form(dim)
+    if form is None or (type(form) is InnerProduct and not isinstance(form.scale, Tensor) and form.cap is None):
+        return form  # the most frequent ones at once: every read asks
     name = f"{type(score).__name__}.form"
-    if form is not None and not isinstance(form, InnerProduct | TanhSum):
+    if not isinstance(form, InnerProduct | TanhSum):
         raise TypeError(f"{name} must return InnerProduct(scale), TanhSum(v) or None, got {describe_result(form)}")
     if isinstance(form, TanhSum) and not isinstance(form.v, Tensor):
         raise TypeError(f"v of TanhSum in {name} must be a tensor, got {describe_result(form.v)}")

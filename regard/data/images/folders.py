@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.data.config import OnBad
+from regard.data.folder_files import count_suffixes, describe_skipped_files, is_ignored
 from regard.data.images.files import ENDINGS
 from regard.errors import UserError
-from regard.system.files import SYSTEM_FILES, count_suffixes, hint_tables
+from regard.system.files import hint_tables
 
 _SPLITS = {
     "train": ("train", "training"),
@@ -72,9 +73,7 @@ def list_image_folders(path: Path, on_bad: OnBad) -> ImageFolders:
         others += rest
     if not images:
         raise UserError(f"{path}: contains no image ({', '.join(ENDINGS)}).{' '.join(['', *empty[:1]])}")
-    notices = (
-        [f"{path}: {len(others):,} files are skipped: {count_suffixes(others)}; first: {others[0]}."] if others else []
-    )
+    notices = [describe_skipped_files(path, others)] if others else []
     if loose := [entry for entry in entries if entry not in classes and entry.suffix.lower() in ENDINGS]:
         notices.append(f"{path}: {len(loose):,} images outside the class folders are skipped; first: {loose[0]}.")
     return ImageFolders(tuple(images), (*notices, *without_files, *empty))
@@ -129,4 +128,4 @@ def _list(folder: Path) -> list[Path]:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise UserError(f"{folder}: cannot be listed: {error.strerror or error}.") from error
-    return [folder / name for name in names if not name.startswith(".") and name.lower() not in SYSTEM_FILES]
+    return [folder / name for name in names if not is_ignored(name)]

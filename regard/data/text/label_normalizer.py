@@ -49,10 +49,12 @@ class LabelNormalizer(dict[str, str]):
         """Warn of spellings that were merged, and of labels that are probably one class (`RBC` and `rbc`, `1` and
         `1.0`, one `postive` among hundreds of `positive`) or none (`nan`).
         """
-        for warning in filter(None, (self._merged(), *self._alike(), self._mistyped(), self._missing())):
+        for warning in filter(
+            None, (self._describe_merged(), *self._describe_similar(), self._describe_typo(), self._describe_missing())
+        ):
             warnings.warn(f"{origin}: {warning}.", stacklevel=3)
 
-    def _merged(self) -> str:
+    def _describe_merged(self) -> str:
         merged = [form for form, count in Counter(self.values()).items() if count > 1]
         if not merged:
             return ""
@@ -62,7 +64,7 @@ class LabelNormalizer(dict[str, str]):
             f"{merged[0][:_EXCERPT]!r}{more}"
         )
 
-    def _alike(self) -> Iterator[str]:
+    def _describe_similar(self) -> Iterator[str]:
         forms = sorted(set(self.values()))
         numbers = [form for form in forms if parse_number(form, most=math.inf) is not None]
         for names, key, reason in ((forms, str.casefold, "differ only in case"), (numbers, float, "are one number")):
@@ -72,7 +74,7 @@ class LabelNormalizer(dict[str, str]):
             if group := next((group for group in groups.values() if len(group) > 1), None):
                 yield f"the labels {' and '.join(repr(name[:_EXCERPT]) for name in group)} {reason}: different classes"
 
-    def _mistyped(self) -> str:
+    def _describe_typo(self) -> str:
         common = [label for label, count in self._counts.items() if count >= _COMMON]
         for rare in (label for label, count in self._counts.items() if count <= _RARE):
             if near := next((label for label in common if _is_one_edit_apart(rare, label)), ""):
@@ -82,7 +84,7 @@ class LabelNormalizer(dict[str, str]):
                 )
         return ""
 
-    def _missing(self) -> str:
+    def _describe_missing(self) -> str:
         missing = next((form for form in self.values() if form.lower() in _MISSING), "")
         return missing and f"{missing!r} is a class; if it stands for a missing label, remove its rows"
 

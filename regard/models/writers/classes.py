@@ -11,6 +11,7 @@ Source: lectures, E.1 (sequence to vector); label smoothing szegedy2016, section
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -25,6 +26,8 @@ class ClassWriter(VectorWriter):
     class_weights: weight of each class in the loss; all 1 if empty.
     """
 
+    class_weights: Tensor | None
+
     def __init__(
         self,
         dim: int,
@@ -38,7 +41,9 @@ class ClassWriter(VectorWriter):
         super().__init__(dim, num_classes, pool=pool, dropout=dropout)
         if len(class_weights) not in (0, num_classes):
             raise ValueError(f"class_weights must have {num_classes} numbers, or none, got {len(class_weights)}")
-        self.label_smoothing, self.class_weights = label_smoothing, tuple(class_weights)
+        self.label_smoothing = label_smoothing
+        weights = torch.tensor(class_weights) if class_weights else None
+        self.register_buffer("class_weights", weights, persistent=False)  # only training uses them
 
     def answer(self, hidden: Any) -> Float[Tensor, "batch classes"]:
         """Return the probabilities of the classes."""
@@ -53,6 +58,6 @@ class ClassWriter(VectorWriter):
             return TokenLoss(nll, nll.detach())
         if self.label_smoothing:
             losses = (1 - self.label_smoothing) * losses - self.label_smoothing * log_p.mean(-1)
-        if self.class_weights:
-            losses = losses * losses.new_tensor(self.class_weights)[target]
+        if self.class_weights is not None:
+            losses = losses * self.class_weights.to(losses.dtype)[target]
         return TokenLoss(losses.sum(), nll.detach())

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard.data.folder_files import count_suffixes, describe_skipped_files, is_ignored
 from regard.data.named_files import NamedFiles
 from regard.errors import UserError
-from regard.system.files import SYSTEM_FILES, count_suffixes
 
 TABLES = (".tsv", ".tab", ".csv", ".jsonl", ".ndjson", ".json")
 """Suffixes of files of rows."""
@@ -59,8 +59,8 @@ def list_files(folder: Path, suffixes: Sequence[str], notify: Callable[[str], No
     found: list[Input] = []
     others: list[Path] = []
     for root, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if _is_own(name))
-        for name in sorted(filter(_is_own, names)):
+        folders[:] = sorted(name for name in folders if not is_ignored(name))
+        for name in sorted(name for name in names if not is_ignored(name)):
             path = os.path.join(root, name)
             if name.lower().endswith(tuple(suffixes)):
                 found.append(Input(path, path))
@@ -70,9 +70,5 @@ def list_files(folder: Path, suffixes: Sequence[str], notify: Callable[[str], No
         present = f"; it has {count_suffixes(others)}" if others else ""
         raise UserError(f"{folder}: contains no file that can be read ({', '.join(suffixes)}){present}")
     if others:
-        notify(f"{folder}: {len(others):,} files are skipped: {count_suffixes(others)}; first: {others[0]}.")
+        notify(describe_skipped_files(folder, others))
     return found
-
-
-def _is_own(name: str) -> bool:
-    return not name.startswith(".") and name.lower() not in SYSTEM_FILES

@@ -123,11 +123,13 @@ def test_unusable_box_is_an_error_or_skipped(folder, box, message):
 
 
 def test_box_over_the_edge_is_clipped_and_counted(folder):
-    path = write_csv(folder / "x.csv", {"a.png": [((30, -5, 20, 10), "cat"), ((30, 20, 11, 11), "cat")]})
+    path = write_csv(
+        folder / "x.csv", {"a.png": [((2, -5, 8, 10), "cat"), ((35, 2, 8, 4), "cat"), ((30, 20, 11, 11), "cat")]}
+    )
     data = read_boxes(path, None, CONFIG)
-    assert data.items[0].boxes.tolist() == [[30, 0, 10, 5], [30, 20, 10, 10]]
-    place = f"{path}, line 2, [30, -5, 20, 10]"  # the other extends by one pixel
-    assert data.notices == (f"{path}: 1 of 2 boxes extend beyond their image and are clipped; first: {place}.",)
+    assert data.items[0].boxes.tolist() == [[2, 0, 8, 5], [35, 2, 5, 4], [30, 20, 10, 10]]
+    place = f"{path}, line 2, [2, -5, 8, 10]"  # the last extends by one pixel
+    assert data.notices == (f"{path}: 2 of 3 boxes extend beyond their image and are clipped; first: {place}.",)
 
 
 @pytest.mark.parametrize("names", ["xmin,ymin,xmax,ymax", "x1,y1,x2,y2"])

@@ -94,6 +94,19 @@ def test_error_of_own_code_shows_the_traceback(code: str, tmp_path: Path, monkey
         main(["train"])
 
 
+def test_error_of_a_library_outside_the_environment_is_a_defect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "site-packages" / "library.py"  # as of pip install --user
+    file.parent.mkdir()
+    file.write_text("def run(items):\n    return items.items\n", encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(compile(file.read_text(encoding="utf-8"), file, "exec"), names)
+    monkeypatch.setattr("regard.cli.main._dispatch", Mock(side_effect=names["run"]))
+    assert main(["train"]) == 70
+    assert "a defect of regard" in capsys.readouterr().err
+
+
 def test_long_message_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["x" * 5000], ["train", "y" * 5000], ["train", "dates", "--" + "z" * 5000]):
         assert main(words) == 2

@@ -58,7 +58,8 @@ class LookOptions(UseOptions):
     data: Reading = field(default_factory=Reading)
     """Options for reading files of inputs, as of `evaluate`."""
     out: Path | None = None
-    """File to write: .html, .png, .svg, .pdf or .safetensors; a page in the run's folder looks/ if not given."""
+    """File to write: .html, .png, .svg, .pdf or .safetensors; a page in the run's folder looks/ if not given. A name
+    without a suffix is a folder, which gets one .png per input."""
     test: tuple[Annotated[int, Range(0, 1_000_000_000)], ...] = ()
     """Inputs of the run's test data, by index from 0, instead of INPUT or after it."""
     limit: Annotated[int, Range(1, 10_000)] = 20
@@ -106,8 +107,8 @@ class LookOptions(UseOptions):
     width: Annotated[float, Range(1, 200)] | None = None
     """For the figure alignment: its largest width in centimeters, to which cells shrink and in which panels are in
     rows; 18 if not given, and more if one matrix needs it."""
-    sample: Annotated[int, Range(0, 1_000_000_000)] = 0
-    """For a figure: the index of the input, from 0."""
+    sample: Annotated[int, Range(0, 1_000_000_000)] | None = None
+    """For a figure: the index of the input, from 0; the first if not given."""
     force: bool = False
     """Replace the file if it exists."""
 
@@ -145,7 +146,10 @@ def run(argv: list[str]) -> int:
         names += [f"test {models[0].input} {number}" for number in options.test]
         inputs += [models[0].test_input(number) for number in options.test]
         if _is_picture(options.out) and models[0].recipe.plots_answers:
-            _plot_answer(models[0], inputs, options)
+            titles = [name or "input" for name in names]
+            for number, path in _figure_paths(options, titles):
+                models[0].plot_answer(inputs[number], path, overwrite=options.force)
+                print(path)
             return DONE
     answering = {item.name: getattr(parsed.config, item.name) for item in fields(parsed.config)}
     with say_if_slow("recording the attention"):
@@ -164,21 +168,34 @@ def run(argv: list[str]) -> int:
         raise
     except ValueError as error:  # weights that cannot be drawn, such as NaN
         raise UserError(f"{folder}: {error}") from error
-    print(out)
-    if _is_picture(out):
-        _say_which_sample(options, len(inputs) if inputs else len(captures[0]))
     if out.suffix.lower() == ".html" and options.open and _has_screen():
         webbrowser.open(out.resolve().as_uri())
     return DONE
 
 
-def _plot_answer(model: Any, inputs: Sequence[Any], options: LookOptions) -> None:
-    """Plot the answer to one of the inputs, for a recipe whose figures show answers."""
-    if options.sample >= len(inputs):
-        raise UserError(f"--sample must be between 0 and {len(inputs) - 1}, got {options.sample}")
-    model.plot_answer(inputs[options.sample], options.out, overwrite=options.force)
-    print(options.out)
-    _say_which_sample(options, len(inputs))
+def _figure_paths(options: LookOptions, titles: Sequence[str]) -> list[tuple[int, Path]]:
+    """Return the inputs to draw, by index, with the files of their figures; a new folder of figures is made.
+
+    Raises: UserError if an input does not exist, or a file in the folder exists and is not to be replaced.
+    """
+    out, count = options.out, len(titles)
+    assert out is not None
+    if out.suffix:
+        sample = options.sample or 0
+        if sample >= count:
+            raise UserError(f"--sample must be between 0 and {count - 1}, got {sample}")
+        if count > 1:
+            print_notice(
+                f"{out} shows input {sample} of {count:,}: --sample N draws another, from 0 to {count - 1}, and --out "
+                "FOLDER all of them"
+            )
+        return [(sample, out)]
+    digits = len(str(count - 1))
+    paths = [out / f"{number:0{digits}}-{_stem(Path(title).stem)}.png" for number, title in enumerate(titles)]
+    out.mkdir(exist_ok=True)
+    for path in paths:
+        check_path(path, options.force)
+    return [*enumerate(paths)]
 
 
 def _check(options: LookOptions, pages: Path, *, is_capture: bool) -> None:
@@ -197,12 +214,29 @@ def _check(options: LookOptions, pages: Path, *, is_capture: bool) -> None:
         if not os.access(folder, os.W_OK):
             raise UserError(f"{pages}: the folder {folder} is not writable: choose another file with --out FILE.html")
         return
+    if not out.suffix:
+        _check_folder(out, options)
+        return
     check_output(out)
     if out.exists() and not options.force:
         raise UserError(f"{out} exists; it is replaced only with --force")
     if options.compare is not None and out.suffix.lower() != ".html":
         raise UserError(f"--compare needs a page, FILE.html, but --out is {out}")
     check_path(out, options.force, (".html", _CAPTURE))
+
+
+def _check_folder(out: Path, options: LookOptions) -> None:
+    """Raise UserError if this cannot be a folder of figures."""
+    if options.sample is not None or options.compare is not None:
+        raise UserError(
+            f"--out {out} has no suffix, so that it is a folder with a figure of each input: leave out --sample and "
+            "--compare, or name a file"
+        )
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} exists and is not a folder: give the file a suffix, such as {out}.html")
+    if not out.parent.is_dir():
+        raise UserError(f"{out} cannot be created: the folder {out.parent} does not exist")
+    check_output(out / "figure.png")
 
 
 def _check_of_model(options: LookOptions, words: Sequence[str], *, is_capture: bool) -> None:
@@ -218,7 +252,7 @@ def _check_of_model(options: LookOptions, words: Sequence[str], *, is_capture: b
         raise UserError("--model has one view: leave out --view, --kind and --layer")
     if options.out is None and options.model:
         return
-    if options.out is None or not _is_picture(options.out):
+    if options.out is None or options.out.suffix.lower() not in SUFFIXES:
         raise UserError(f"{what} needs --out FILE with {', '.join(SUFFIXES)}, got {options.out}")
     check_path(options.out, options.force)
 
@@ -235,7 +269,8 @@ def _show_model(trained: Any, options: LookOptions) -> None:
 
 
 def _is_picture(out: Path | None) -> bool:
-    return out is not None and out.suffix.lower() in SUFFIXES
+    """Return True for a figure, or a folder of figures."""
+    return out is not None and out.suffix.lower() in ("", *SUFFIXES)
 
 
 def _answer_options(run: Run) -> Any:
@@ -257,20 +292,16 @@ def _capture(trained: Any, path: Path, options: LookOptions, inputs: Sequence[An
 
 
 def _write(captures: Sequence[Any], out: Path, options: LookOptions) -> None:
-    if _is_picture(out):
-        chosen = {"sample": options.sample, "view": options.view, "kind": options.kind, "layer": options.layer}
-        chosen |= {"head": options.head, "query": options.query, "width": options.width}
-        captures[0].plot(out, overwrite=options.force, **chosen)
-    else:
+    """Write the page, the capture, or the figures, and print the names of the files."""
+    if not _is_picture(out):
         captures[0].save(out, compare=captures[1] if len(captures) > 1 else None, overwrite=options.force)
-
-
-def _say_which_sample(options: LookOptions, count: int) -> None:
-    """Say which of several inputs a figure shows, and how another is drawn."""
-    if count > 1:
-        print_notice(
-            f"{options.out} shows input {options.sample} of {count:,}: --sample N draws another, from 0 to {count - 1}"
-        )
+        print(out)
+        return
+    chosen = {"view": options.view, "kind": options.kind, "layer": options.layer}
+    chosen |= {"head": options.head, "query": options.query, "width": options.width}
+    for sample, path in _figure_paths(options, [maps.sample.title.partition(" -> ")[0] for maps in captures[0]]):
+        captures[0].plot(path, sample=sample, overwrite=options.force, **chosen)
+        print(path)
 
 
 def _inputs(words: Sequence[str], trained: Any, limit: int) -> list[Input]:
@@ -300,12 +331,17 @@ def _new_page_path(origin: Path, name: str) -> Path:
     if origin.suffix != _CAPTURE:
         claim_folder(folder)
     folder.mkdir(exist_ok=True)
-    stem = re.sub(r"[^\w]+", "-", stem).strip("-")[:_LONGEST] or "look"
+    stem = _stem(stem)
     number, path = 1, folder / f"{stem}.html"
     while path.exists():
         number += 1
         path = folder / f"{stem}-{number}.html"
     return path
+
+
+def _stem(name: str) -> str:
+    """Return a name of letters, digits and hyphens for a file about an input."""
+    return re.sub(r"[^\w]+", "-", name).strip("-")[:_LONGEST] or "look"
 
 
 def _pages_folder(origin: Path) -> Path:

@@ -54,6 +54,39 @@ def test_a_figure_of_several_inputs_says_which_it_shows(folder, tmp_path, capsys
     assert "--sample" not in capsys.readouterr().err
 
 
+def test_a_folder_gets_a_figure_of_each_input(folder, tmp_path, capsys):
+    texts = ["ada sees bob", "bob sees ada"]
+    look, out = ["look", str(folder / "run"), *texts, "--out", str(tmp_path / "figures")], tmp_path / "figures"
+    assert main(look) == 0
+    files = [out / "0-ada-sees-bob.png", out / "1-bob-sees-ada.png"]
+    assert sorted(out.iterdir()) == files
+    assert capsys.readouterr().out.splitlines()[-2:] == [str(file) for file in files]
+    assert main(["look", str(folder / "run"), *texts, "--sample", "1", "--out", str(tmp_path / "one.png")]) == 0
+    assert (tmp_path / "one.png").read_bytes() == files[1].read_bytes() != files[0].read_bytes()
+    files[0].unlink()
+    assert main(look) == 2
+    assert "1-bob-sees-ada.png already exists" in capsys.readouterr().err
+    assert list(out.iterdir()) == files[1:]
+    assert main([*look, "--force"]) == 0
+    assert sorted(out.iterdir()) == files
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--sample", "1", "--out", "new"], "is a folder with a figure of each input: leave out --sample"),
+        (["--out", "no/new"], "the folder {folder}/no does not exist"),
+        (["--out", "file"], "file exists and is not a folder: give the file a suffix"),
+    ],
+)
+def test_folders_that_cannot_be_written_are_refused(words, message, folder, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    *words, out = words
+    assert main(["look", str(folder / "run"), "ada sees bob", *words, str(tmp_path / out)]) == 2
+    assert message.format(folder=tmp_path) in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -61,6 +61,8 @@ def test_codes_and_pictures_of_files(run, tmp_path, capsys):
     assert main(["look", str(run), *pair, "--sample", "1", "--out", str(again)]) == 0
     assert again.read_bytes() == out.read_bytes()
     assert "second.png shows input 1 of 2: --sample N draws another" in capsys.readouterr().err
+    assert main(["look", str(run), *pair, "--out", str(tmp_path / "both")]) == 0
+    assert (tmp_path / "both/1-one.png").read_bytes() == out.read_bytes()
     assert main(["look", str(run), *pair, "--sample", "2", "--out", str(tmp_path / "no.png")]) == 2
     assert "--sample must be between 0 and 1, got 2" in capsys.readouterr().err
     with pytest.raises(UserError, match="the recipe rebuild gives no probability of its answers"):

@@ -5,12 +5,13 @@ from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 
+from regard.cli.notices import print_notice
 from regard.cli.runs import DecodingOptions, help_ending, load_trained, read_run_argument, say_if_slow
 from regard.errors import DONE, UserError
 from regard.recipes.base.config import Evaluation, defaults_of_run
 from regard.recipes.metrics.report import score_table
 from regard.recipes.registry import get_entry
-from regard.recipes.run_folder import check_data_files
+from regard.recipes.run_folder import check_data_files, find_unfinished_step
 from regard.settings.declare import settings
 from regard.settings.help import page
 from regard.settings.options import parse, wants_help
@@ -74,6 +75,11 @@ def run(argv: list[str]) -> int:
         if out.exists() and not parsed.own.force:
             raise UserError(f"{out} exists; it is replaced only with --force")
     trained = load_trained(folder, parsed.own, record)
+    if (step := find_unfinished_step(folder)) is not None:
+        print_notice(
+            f"training of {folder} has not finished: its last checkpoint is of step {step:,}; "
+            f"`regard train --run {folder}` continues it"
+        )
     others = {item.name: getattr(parsed.config, item.name) for item in fields(parsed.config) if item.name != "data"}
     for number, data in enumerate(parsed.config.data.split() or [None]):
         options = {} if data is None else {item.name: getattr(data, item.name) for item in fields(data)}

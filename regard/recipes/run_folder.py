@@ -95,6 +95,13 @@ def read_run(folder: str | Path, own: Entry | None = None) -> Run:
     return Run(**start, config=config, init=None if init is None else Init(**init), own=own)
 
 
+def find_unfinished_step(folder: Path) -> int | None:
+    """Return the step of the last checkpoint of a run whose training has not finished; None for a finished run."""
+    steps = [path.name.removeprefix("step-") for path in (folder / "checkpoints").glob("step-*") if path.is_dir()]
+    numbers = [int(step) for step in steps if step.isdecimal()]
+    return None if (folder / _REPORT).exists() else max(numbers, default=None)
+
+
 def read_init(folder: Path, recipe: str, own: Entry | None = None) -> tuple[Init, Any]:
     """Return the reference to a trained run, and its settings as defaults: without files of data, and for training.
 

@@ -48,12 +48,21 @@ def test_it_is_not_trained_anew(small: Path, is_damaged: bool, capsys: pytest.Ca
     (small / "report.json").write_bytes(report)
 
 
-def test_checkpoints_of_a_run_that_kept_them_can_be_removed_later(tmp_path: Path) -> None:
+def test_checkpoints_of_a_run_that_kept_them_can_be_removed_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["train", *toy_arguments(tmp_path, core="transformer")]) == 0
     run = tmp_path / "run"
     kept, report = [path.name for path in (run / "checkpoints").iterdir()], (run / "report.json").read_text()
     weights = (run / "model.safetensors").read_bytes()
     assert len(kept) == 2
+    assert main(["evaluate", str(run)]) == 0
+    assert "has not finished" not in capsys.readouterr().err
+    (run / "report.json").rename(tmp_path / "report.json")
+    assert main(["evaluate", str(run)]) == 0
+    steps = int(max(kept).removeprefix("step-"))
+    assert f"has not finished: its last checkpoint is of step {steps:,}; `regard train" in capsys.readouterr().err
+    (tmp_path / "report.json").rename(run / "report.json")
     assert main(["train", "--run", str(run), "--train.keep-finished", "model"]) == 0
     assert not (run / "checkpoints").exists()
     assert not (run / "snapshots").exists()

@@ -3,7 +3,7 @@
 settings      those of RUN, except for its data and its training, are the defaults of the new run
 tokenizers    are those of RUN (`Recipe.take_over`)
 parameters    of the same name are copied; their shapes must be equal
-new           parameters of the output whose shape depends on the labels, if the labels are other ones
+labels        if they are other ones, the parameters of each label that both runs have are copied (Writer.label_axes)
 """
 
 from dataclasses import fields
@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from regard.errors import UserError
+from regard.models.model import Model
 from regard.recipes.base.recipe import Recipe
 from regard.recipes.base.run import Init
 from regard.recipes.run_folder import read_run
@@ -24,6 +25,7 @@ from regard.system.fingerprints import file_fingerprint
 from regard.training.tensors import read_tensors, tensors_of
 
 _WEIGHTS, _LABELS = "model.safetensors", "labels.json"
+_WRITER = "writes."
 
 
 def check_init(recipe: Recipe[Any]) -> None:
@@ -58,17 +60,27 @@ def copy_parameters(model: nn.Module, init: Init, folder: Path) -> str:
     if not path.is_file() or file_fingerprint(path) != init.weights:
         raise UserError(f"{path} has changed or is missing: choose --init again, and another folder with --run")
     given, own = read_tensors(path), tensors_of(model)
-    labels = [read_json(place / _LABELS) if (place / _LABELS).exists() else None for place in (path.parent, folder)]
-    count = len((labels[1] or {"names": []})["names"])
+    before, now = _read_labels(path.parent), _read_labels(folder)
+    axes = {f"{_WRITER}{name}": axis for name, axis in _label_axes(model).items()} if before != now else {}
+    known = [label for label in now if label in before]
+    source, target = (torch.tensor([names.index(label) for label in known]) for names in (before, now))
     new, wrong = [], []
     with torch.no_grad():
         for name, value in own.items():
-            is_output = name.startswith("writes.")
-            depends = is_output and labels[0] != labels[1] and len(value.shape) > 0
-            if name not in given or (depends and (value.shape != given[name].shape or value.shape[0] == count)):
+            axis = axes.get(name)
+            if name not in given or (axis is not None and not known):
                 new.append(name)
-            elif value.shape != given[name].shape:
-                wrong.append(f"{name} is {tuple(given[name].shape)} there and {tuple(value.shape)} here")
+                continue
+            shape, before_shape = list(value.shape), list(given[name].shape)
+            if axis is not None:  # the number of labels may be another
+                del shape[axis : axis + 1], before_shape[axis : axis + 1]
+            if shape != before_shape:
+                if before != now and name.startswith(_WRITER):  # of a writer of one's own
+                    new.append(name)
+                else:
+                    wrong.append(f"{name} is {tuple(given[name].shape)} there and {tuple(value.shape)} here")
+            elif axis is not None:
+                value.index_copy_(axis, target, given[name].index_select(axis, source).to(value))
             else:
                 value.copy_(given[name])
     if wrong:
@@ -79,4 +91,15 @@ def copy_parameters(model: nn.Module, init: Init, folder: Path) -> str:
     unused = sorted(given.keys() - own.keys())
     note = f"parameters of {init.folder}: {len(own) - len(new)} of {len(own)} tensors copied"
     note += f"; new: {', '.join(new)}" if new else ""
+    if known and (added := [label for label in now if label not in before]):
+        note += f"; new labels: {', '.join(added[:5])}" + (f" and {len(added) - 5} more" if len(added) > 5 else "")
     return note + (f"; not used: {', '.join(unused)}" if unused else "")
+
+
+def _read_labels(folder: Path) -> list[str]:
+    path = folder / _LABELS
+    return read_json(path)["names"] if path.exists() else []
+
+
+def _label_axes(model: nn.Module) -> dict[str, int]:
+    return model.writes.label_axes() if isinstance(model, Model) else {}

@@ -5,16 +5,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import regard
 from regard.cli.main import main
 from regard.errors import UserError
+from regard.models.build import build_detector
+from regard.models.config import DetectorConfig
+from regard.models.cores.config import TransformerConfig
 from regard.recipes.base.run import Init, Run
-from regard.recipes.initial import check_init
+from regard.recipes.initial import check_init, copy_parameters
 from regard.recipes.load import create_recipe
 from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import read_run
-from regard.training.tensors import read_tensors
+from regard.system.fingerprints import file_fingerprint
+from regard.training.tensors import read_tensors, save_weights
 
 MODEL = {"core": {"name": "transformer", "width": 16, "layers": 1, "feedforward": 16}, "dropout": 0.0}
 SHORT = {"steps": 4, "warmup": 1, "validate_every": 2, "tensorboard": False, "precision": "float32"}
@@ -85,15 +90,59 @@ def test_parameters_and_tokenizer_are_those_of_the_other_run(
     assert main(f"train --run {tmp_path / 'run'}".split()) == 0  # finished: continued with its own settings
 
 
-@pytest.mark.parametrize("labels", ["good bad poor", "left right left"])
-def test_output_of_other_labels_starts_anew(
-    first: Path, tmp_path: Path, labels: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert start_from(first, tmp_path, labels) == 0
+def test_output_of_other_labels_starts_anew(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert start_from(first, tmp_path, "left right left") == 0
     assert "new: writes.output.weight, writes.output.bias" in capsys.readouterr().err
     own, given = (read_tensors(folder / "model.safetensors") for folder in (tmp_path / "run", first))
     changed = [n for n in own if own[n].shape != given[n].shape or not torch.allclose(own[n], given[n], atol=1e-6)]
-    assert sorted(changed) == ["writes.output.bias", "writes.output.weight"] or changed == ["writes.output.weight"]
+    assert sorted(changed) == ["writes.output.bias", "writes.output.weight"]
+
+
+def test_output_of_the_labels_of_both_runs_is_copied(
+    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start_from(first, tmp_path, "good poor bad") == 0
+    message = capsys.readouterr().err
+    assert "; new labels: poor\n" in message
+    assert "new: " not in message
+    own, given = (read_tensors(folder / "model.safetensors") for folder in (tmp_path / "run", first))
+    names, known = (json.loads((f / "labels.json").read_text())["names"] for f in (tmp_path / "run", first))
+    output = "writes.output.weight"
+    for label in ("good", "bad"):
+        assert torch.allclose(own[output][names.index(label)], given[output][known.index(label)], atol=1e-6)
+    assert not torch.allclose(own[output][names.index("poor")], given[output][known.index("odd")], atol=1e-6)
+
+
+def test_parts_of_each_class_of_a_detector_are_copied_by_name(tmp_path: Path) -> None:
+    def build(folder: Path, names: str, seed: int) -> regard.Model:
+        folder.mkdir()
+        (folder / "labels.json").write_text(json.dumps({"names": names.split()}))
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            reads = regard.ImageReader((1, 8, 8), 8, patch=4)
+            config = DetectorConfig(core=TransformerConfig(width=8, heads=1, feedforward=8, layers=1), num_queries=2)
+            model = build_detector(config, reads, num_classes=len(names.split()), axes=2)
+            for value in model.parameters():
+                nn.init.normal_(value)
+        return model
+
+    before = build(tmp_path / "before", "cat dog owl", 1)
+    save_weights(tmp_path / "before/model.safetensors", before)
+    init = Init(folder=str(tmp_path / "before"), weights=file_fingerprint(tmp_path / "before/model.safetensors"))
+    labels = {"writes.class_heads.0.weight": 0, "writes.class_heads.0.bias": 0, "writes.class_embedding.weight": 1}
+    labels |= {"writes.proposal_class_head.weight": 0, "writes.proposal_class_head.bias": 0}
+    given, known = dict(before.named_parameters()), ["cat", "dog", "owl"]
+    for number, names in enumerate(("owl cat dog", "ant owl", "ant bee owl cat dog")):
+        model = build(tmp_path / str(number), names, 2)
+        fresh = {name: value.clone() for name, value in model.named_parameters()}
+        copy_parameters(model, init, tmp_path / str(number))
+        own = dict(model.named_parameters())
+        for name in own.keys() - labels.keys():
+            assert torch.equal(own[name], given[name])
+        for name, axis in labels.items():
+            for place, label in enumerate(names.split()):
+                source, index = (given, known.index(label)) if label in known else (fresh, place)
+                assert torch.equal(own[name].select(axis, place), source[name].select(axis, index))
 
 
 BAD = {

@@ -143,6 +143,12 @@ class SetWriter(Writer):
             self.query = Linear(memory_dim, dim)
             self.class_embedding = Linear(num_classes, dim)
 
+    def label_axes(self) -> dict[str, int]:
+        """Return the axis of the classes in the class heads and the embedding of classes."""
+        heads = ("class_heads.", "proposal_class_head.")
+        axes = {name: 0 for name, _ in self.named_parameters() if name.startswith(heads)}
+        return axes | ({"class_embedding.weight": 1} if self.proposes else {})
+
     def read(self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None) -> SetHidden:
         """Return the predictions of the queries after each decoder block, and the proposals.
 

@@ -56,6 +56,10 @@ class TagWriter(Writer):
         total = (1 - self.label_smoothing) * nll - self.label_smoothing * log_p.mean(-1).sum()
         return TokenLoss(total, nll.detach())
 
+    def label_axes(self) -> dict[str, int]:
+        """Return the axis of the labels in the output layer."""
+        return {"output.weight": 0, "output.bias": 0}
+
     def count(self, target: Int[Tensor, "batch time"]) -> int:
         """Return the number of tagged items."""
         return int((target != NONE).sum())

@@ -75,6 +75,10 @@ class VectorWriter(Writer):
         """Return the scores of the output layer."""
         return self.output(self.dropout(self.norm(vector)))
 
+    def label_axes(self) -> dict[str, int]:
+        """Return the axis of the labels in the output layer."""
+        return {"output.weight": 0, "output.bias": 0}
+
     def explain(
         self, core: Core, encoded: Padded, weights: Float[Tensor, "combination size"], *, source: Any = None
     ) -> Contributions:

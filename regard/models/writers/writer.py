@@ -76,6 +76,13 @@ class Writer(nn.Module, ABC):
     def answer(self, hidden: Any) -> Any:
         """Return the prediction."""
 
+    def label_axes(self) -> dict[str, int]:
+        """Return the axis of the labels in each parameter that has a part for each label, by name of the parameter.
+
+        Training that starts from a run of other labels copies the parts of the labels that both have.
+        """
+        return {}
+
     def count(self, target: Any) -> int:
         """Return the number of predictions in a target, by which losses are divided; by default the rows."""
         return len(target)

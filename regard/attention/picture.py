@@ -34,7 +34,6 @@ _MAX_PANELS = 16
 _STRIP = 2**20
 """Number of pairs that are materialized at a time, to bound the memory for large reads."""
 
-_SUFFIXES = (".svg", ".png", ".pdf")
 _INK, _PALE, _FRAME = "#1f2933", "#52606d", "#9aa5b1"
 _SHARES = ("#eef2f6", "#b5d3fb", "#6aaafb", "#2971c6", "#0b4a8f")
 _BELOW = ("#7a3800", "#a9520c", "#d26e1e", "#ee9149", "#fbb782", "#fddcc0")
@@ -104,18 +103,15 @@ class Picture:
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the picture to a .svg, .png or .pdf file and return its path.
 
-        Raises: ValueError for another suffix, FileExistsError if the file exists and `overwrite` is False.
+        A notebook replaces a file that it wrote since it was started.
+        Raises: UserError for another suffix, an existing file (unless overwrite), or if the folder does not exist.
         """
-        path = Path(path)
-        if (suffix := path.suffix.lower()) not in _SUFFIXES:
-            raise ValueError(f"path of a picture must end in {', '.join(_SUFFIXES)}, got {path}")
-        if suffix != ".svg":
-            if path.exists() and not overwrite:
-                raise FileExistsError(f"{path} exists; it is replaced only with overwrite=True")
-            plot = importlib.import_module("regard.look.figures.positions").plot_picture  # imports matplotlib
-            return plot(self, path, overwrite=overwrite)
-        with path.open("w" if overwrite else "x", encoding="utf-8") as file:
-            file.write(self.svg)
+        output, path = importlib.import_module("regard.look.figures.output"), Path(path)
+        if path.suffix.lower() == ".svg":
+            return output.Figure(self.svg).save(path, overwrite=overwrite)
+        plot = importlib.import_module("regard.look.figures.positions").plot_picture  # imports matplotlib
+        plot(self, path, overwrite=overwrite or output.is_own(path))
+        output.mark_own(path)
         return path
 
     def _repr_svg_(self) -> str:

@@ -162,7 +162,8 @@ class Capture(Sequence[SampleMaps]):
         compare: another capture, which the viewer shows side by side with this one.
         dtype:  dtype of the weights in a .safetensors file; None: float16, with a relative rounding error of at most
                 2^-11, or float32 if vectors were recorded.
-        A notebook replaces the files that it wrote, so that a cell can be run again.
+        A notebook replaces the files that it wrote since its kernel was started, so that a cell can be run again; for
+        "Restart and run all", give overwrite=True.
         Raises: UserError for another suffix, a folder that does not exist, or an existing file (unless overwrite);
                 ValueError if nothing was recorded.
         """
@@ -207,7 +208,7 @@ class Capture(Sequence[SampleMaps]):
         query:  query of the view walk, from 1; by default all.
         width:  largest width of the view alignment in centimeters, whose panels are in rows; by default 18, and more
                 if one matrix needs it.
-        Raises: UserError as `save`.
+        Existing files are replaced as by `save`. Raises: UserError as `save`.
         """
         draw = importlib.import_module("regard.look.figures.draw").draw  # imports matplotlib, which is slow
         options: dict[str, Any] = {"sample": sample, "view": view, "kind": kind, "layer": layer}

@@ -1,5 +1,6 @@
 """Pictures of masks and biases: contents, file sizes, and saving."""
 
+import builtins
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,7 @@ from docs.gallery.masks import main
 from regard.attention.biases import Alibi, RelativeBias, ShawBias, TensorBias
 from regard.attention.masks import causal, dense, documents, padding, window
 from regard.attention.picture import Picture, side_by_side
+from regard.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -154,12 +156,12 @@ def test_picture_is_saved_and_overwrites_only_on_request(tmp_path):
     assert picture.save(path) == path
     assert path.read_text() == picture.svg
     other = padding([2]).picture(3, 3)
-    with pytest.raises(FileExistsError, match=r"causal\.svg"):
+    with pytest.raises(UserError, match=r"causal\.svg already exists: .* overwrite=True"):
         other.save(path)
     assert path.read_text() == picture.svg
     other.save(str(path), overwrite=True)
     assert path.read_text() == other.svg
-    with pytest.raises(ValueError, match=r"path of a picture must end in \.svg, \.png, \.pdf, got .*causal\.txt"):
+    with pytest.raises(UserError, match=r"must end in one of \.png, \.svg, \.pdf, got 'causal\.txt'"):
         picture.save(tmp_path / "causal.txt")
 
 
@@ -170,11 +172,23 @@ def test_a_picture_for_slides_has_the_colors_of_its_cells(tmp_path):
     picture = Alibi(4).picture(6, 9)
     levels = {level for panel in picture.panels for row in panel.levels for level in row}
     assert {ImageColor.getrgb(picture.scale.colors[level]) for level in levels} <= colors
-    with pytest.raises(FileExistsError, match=r"alibi\.png exists; it is replaced only with overwrite=True"):
+    with pytest.raises(UserError, match=r"alibi\.png already exists: .* overwrite=True"):
         picture.save(path)
     picture.save(path, overwrite=True)
     padding(torch.arange(20)).picture(2, 20).save(tmp_path / "many.pdf")
     assert (tmp_path / "many.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("name", ["mask.svg", "mask.png"])
+def test_a_cell_that_saves_a_picture_can_be_run_again(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)
+    picture, path = causal().picture(3, 3), tmp_path / name
+    for _ in range(2):
+        assert picture.save(path) == path
+    path.write_text("mine")
+    with pytest.raises(UserError, match="already exists"):
+        picture.save(path)
+    assert path.read_text() == "mine"
 
 
 def test_each_head_has_the_colors_of_its_own_magnitude():

@@ -144,7 +144,7 @@ def _maps(sample_maps: SampleMaps, kind: Kind | None) -> tuple[AttentionMap, ...
             axes = maps[-1].queries, maps[-1].keys
             return tuple(attention_map for attention_map in maps if (attention_map.queries, attention_map.keys) == axes)
     kinds = ", ".join(dict.fromkeys(attention_map.kind for attention_map in sample_maps.maps)) or "none"
-    raise UserError(f"kind must be one of the recorded kinds ({kinds}), got {kind!r}")
+    raise UserError(f"there are no reads of kind {kind}, only of kind {kinds}: choose another kind or view")
 
 
 def _text_maps(sample_maps: SampleMaps) -> tuple[AttentionMap, ...]:

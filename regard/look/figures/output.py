@@ -7,6 +7,7 @@ from pathlib import Path
 
 from regard.errors import UserError
 from regard.system.output_files import check_output
+from regard.system.writing import write_atomically
 
 SUFFIXES = (".png", ".svg", ".pdf")
 """Formats of figures, by the suffix of the file."""
@@ -44,7 +45,7 @@ class Figure:
         check_path(path, overwrite or is_own(path))
         if path.suffix.lower() != ".svg":
             raise UserError(f"a figure is saved as .svg, got {path.name!r}; capture.plot({str(path)!r}) writes others")
-        path.write_text(self.svg, encoding="utf-8")
+        write_atomically(path, self.svg, overwrite=True)
         mark_own(path)
         return path
 

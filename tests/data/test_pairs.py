@@ -133,11 +133,11 @@ def test_bad_tsv_line_is_named_or_counted(tmp_path, message, line):
 BAD_JSON = {
     "not valid JSON: ": ("{'source': 1}", "invalid JSON"),
     "expected a JSON object {...}, got list ('[1, 2]')": ("[1, 2]", "no JSON object"),
-    "no field 'target' (--data.*-column selects a field); the fields are 'source', 'targets'.": (
+    "no field 'target' (--data.target-column chooses another); the fields are 'source', 'targets'.": (
         '{"source": "a", "targets": "b"}',
         "missing field",
     ),
-    "no field 'source' (--data.*-column selects a field); there are no fields": ("{}", "missing field"),
+    "no field 'source' (--data.source-column chooses another); there are no fields": ("{}", "missing field"),
     "field 'target' must be a string, got int ('3')": ('{"source": "a", "target": 3}', "field is not a string"),
     "the target (field 'target') is empty; the source is 'a'": ('{"source": "a", "target": ""}', "empty target"),
     "not UTF-8: byte 0xff at position 1 of the line": (b"\xff", "not UTF-8"),

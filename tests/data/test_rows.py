@@ -109,6 +109,43 @@ def test_first_row_of_text_is_data(tmp_path: Path, first: str) -> None:
     assert list(read_labeled(LabeledConfig(), path, "train")) == [tuple(first.split("\t")), ("good", "x")]
 
 
+HEADERS = [
+    "v2,v1",
+    "Review,Liked",
+    "comment_text,toxic",
+    "headline,is_sarcastic",
+    "Review Text,Overall",
+    "utterance,intent",
+]
+
+
+@pytest.mark.parametrize("first", [*HEADERS, "text,airline_sentiment"])
+def test_first_row_of_names_above_labels_that_repeat_may_be_a_header(tmp_path: Path, first: str) -> None:
+    path = tmp_path / "a.csv"
+    rows = [f"quite {word},{label}" for word in "abcde" for label in ("0", "1", "0", "1")]
+    path.write_text("\n".join([first, *rows]))
+    with pytest.raises(UserError, match=r"line 1: .* look like a header.*--data.header yes .*--data.header no if"):
+        read_labeled(LabeledConfig(), path, "train")
+    assert len(list(read_labeled(LabeledConfig(header="yes"), path, "train"))) == 20
+    assert len(list(read_labeled(LabeledConfig(header="no"), path, "train"))) == 21
+
+
+@pytest.mark.parametrize(
+    ("first", "labels"),
+    [
+        ("so good,1", "01" * 10),  # the label of the first row occurs in others
+        ("it was good fun,new", "01" * 10),  # no name
+        ("good!,new", "01" * 10),
+        ("play music,PlayMusic", "abcdefghijklmnopqrst"),  # labels do not repeat
+        ("so good,new", "01" * 9),  # few rows
+    ],
+)
+def test_first_row_that_is_no_name_or_whose_label_may_be_rare_is_data(tmp_path: Path, first: str, labels: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join([first, *(f"quite good,{label}" for label in labels)]))
+    assert len(list(read_labeled(LabeledConfig(), path, "train"))) == len(labels) + 1
+
+
 def test_header_setting_and_the_expected_names(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("label\ttext\nx\tgood\n")

@@ -251,7 +251,7 @@ def test_heat_of_a_drawing_has_a_panel_a_word_and_the_mean_of_all_layers(is_chai
         "</s>  0.20 (up to 0.3)",
     ]
     assert panels[1].collections[0].get_array().tolist() == pytest.approx([0.2, 0.7])
-    assert {"a three", "attention weights: cross, mean over 2 layers and their heads"} <= set(
+    assert {"a three", "attention weights: cross, mean over 2 layers and their heads; uniform 0.333"} <= set(
         texts_of(tmp_path / "x.svg")
     )
 

@@ -35,13 +35,14 @@ export function formatExact(number: number, digits: number): string {
   return String(Number(number.toPrecision(digits)));
 }
 
-/** Format a number briefly, for tables and legends. A probability below 1 is not 1. */
+/** Format a number briefly, for tables and legends: three digits, if it is no integer. A probability below 1 is not 1. */
 export function formatShort(number: number): string {
   const size = Math.abs(number);
   if (size === 0) return "0";
   if (number >= 0.9995 && number < 1) return ">.999";
   if (size < 0.0001 || size >= 100_000) return Number(number.toPrecision(3)).toExponential();
-  return String(Number(number.toPrecision(size < 1000 ? 3 : 4)));
+  if (Number.isInteger(number) || size >= 1000) return String(Number(number.toPrecision(4)));
+  return number.toPrecision(3);
 }
 
 /** Format a score within [0, 1] with two decimals; one that is neither 0 nor 1 is not rounded to them. */

@@ -34,7 +34,8 @@ test("a number that is not 1 is not written as 1", () => {
   const near = Math.fround(0.99999);
   assert.deepEqual([near, 0.9995, 0.9994, 1].map((number) => formatCell(number)), [">.999", ">.999", "0.999", "1.000"]);
   assert.equal(formatCell(-near), "<-.999");
-  assert.deepEqual([near, 0.9994, 1, 1.0002].map(formatShort), [">.999", "0.999", "1", "1"]);
+  assert.deepEqual([near, 0.9994, 1, 1.0002].map(formatShort), [">.999", "0.999", "1", "1.00"]);
+  assert.deepEqual([0.297, 0.29, 12.5, 0.5, 12, 98765.4, 0.00002].map(formatShort), ["0.297", "0.290", "12.5", "0.500", "12", "98770", "2e-5"]);
   assert.deepEqual([near, 0.994, 1, 0.004, 0].map(formatScore), [">.99", "0.99", "1.00", "<.01", "0.00"]);
 });
 

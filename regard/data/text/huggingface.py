@@ -18,6 +18,7 @@ from regard.system.fingerprints import add_digest
 
 PREFIX = "hf:"
 _FILE_KINDS = ("csv", "json", "parquet", "text", "arrow")
+_OPTION = "--data.*-column"
 _SPLIT_NAMES = {"val": "validation"}
 
 
@@ -40,7 +41,8 @@ def read_hugging_face_records(spec: str, fields: Sequence[str], *, split: str, a
     source, *targets = fields
 
     def parse(row: dict[str, Any]) -> tuple[str, ...]:
-        return get_field(row, source), *(get_field(row, field, also=also) for field in targets)
+        found = (get_field(row, field, also=also, option=_OPTION) for field in targets)
+        return get_field(row, source, option=_OPTION), *found
 
     return Records(numbered, parse, tuple(f"field {field!r}" for field in fields), tuple(fields))
 
@@ -95,6 +97,6 @@ def _top_field(field: str, names: list[str], spec: str) -> str:
             return top
     known = ", ".join(map(repr, names))
     raise UserError(
-        f"{spec}: no field {field!r} (--data.*-column selects a field); the fields are {known}."
+        f"{spec}: no field {field!r} ({_OPTION} chooses another); the fields are {known}."
         f"{did_you_mean(field, names)}"
     )

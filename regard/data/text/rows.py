@@ -9,7 +9,9 @@ once. The setting `header` states whether the first row is a header. With auto i
     the targets are numbers, no cell of the row is one, and a cell of the next row is
     the reader requires a header (`read_table`)
 
-Another row whose cells are typical names of columns is refused, since it may be either. A column that is not chosen is
+Another row whose cells are typical names of columns is refused, since it may be either. So is one above labels whose
+cells are short names, if the first is the expected name of the column, or if its label is none of the next 20 or more
+rows, in which labels repeat. A column that is not chosen is
 the one of its expected name in the header, or the one in its position.
 """
 
@@ -48,8 +50,11 @@ _COLUMN_NAMES = re.compile(
 )
 """Typical names of columns, to recognize what may be a header."""
 _WORD = re.compile(r"[^\W\d][\w-]{0,30}")
+_NAME = re.compile(r"(?=.{1,40}$)[^\W\d][\w-]*(?: [\w-]+){0,2}")
 _TRIED = 100
-"""Number of rows in which quotes are looked for."""
+"""Number of rows in which quotes, and labels that repeat, are looked for."""
+_LEAST_ROWS = 20
+"""Number of rows below which a label that does not occur in others says nothing."""
 _DOUBLED_QUOTES = re.compile(rb'(?:^|\t)"[^\t"]*""[^\t]*"(?:\t|$)')
 _QUOTED_CELLS = re.compile(rb'"[^\t"]*"(?:\t"[^\t"]*")*')
 _TYPE_NAMES = {bool: "true or false", int: "an integer", float: "a number", list: "a list"}
@@ -97,7 +102,7 @@ class Columns(NamedTuple):
     def options(self, columns: Sequence[str]) -> str:
         """Return the options that choose these columns."""
         pairs = list(zip(self.names, columns, strict=True))
-        chosen = {name: [column for other, column in pairs if other == name] for name in self.names}
+        chosen = {name: [shlex.quote(column) for other, column in pairs if other == name] for name in self.names}
         return " ".join(f"--data.{name}-column {' '.join(own)}" for name, own in chosen.items())
 
 
@@ -130,6 +135,7 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
     if format == "jsonl":
         chosen = columns.chosen or columns.names
         fields = [str(column or name) for column, name in zip(chosen, columns.names, strict=True)]
+        options["options"] = [f"--data.{name}-column" for name in columns.names] if columns.has_options else ()
         return read_jsonl_records(path, fields, **options)
     separator, rest, cells = _read_cells(path, format)
     rows = list(islice(rest, _TRIED))
@@ -168,7 +174,8 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
     selected = _fill(indices, width)
     has_more = any(header[width:])  # reported where the row is parsed
     if columns.header == "auto" and not (is_header or columns.is_open or has_more) and len(header) > max(selected):
-        _check_data(first, [header[index] for index in selected], columns)
+        following = [[*_cells_of([row], cells), *[""] * width][selected[-1]] for row in rows[1:]]
+        _check_data(first, [header[index] for index in selected], following, columns)
     if columns.is_open and is_default:
         _check_open(first, header, _cells_of(rows[1:2], cells), columns)
     hint = _width_hint(columns, header) if is_default else ""
@@ -186,15 +193,20 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
     return Records(chain(rows[1:] if is_header else rows, rest), parse, places, found_names)
 
 
-def read_jsonl_records(path: Path, fields: Sequence[str], *, also: tuple[type, ...] = ()) -> Records:
+def read_jsonl_records(
+    path: Path, fields: Sequence[str], *, also: tuple[type, ...] = (), options: Sequence[str] = ()
+) -> Records:
     """Read JSON objects, a line each or in an array. Dots in a field's name refer to nested objects: translation.en.
 
-    also: types of the fields after the first that are allowed besides str, see `get_field`.
+    also:    types of the fields after the first that are allowed besides str, see `get_field`.
+    options: the option that chooses each field, for messages.
     """
+    allowed = [(), *[also] * (len(fields) - 1)]
+    chosen = list(zip(fields, allowed, options or [""] * len(fields), strict=True))
 
     def parse(line: bytes) -> tuple[str, ...]:
         row = parse_json_object(decode_line(line))
-        return get_field(row, fields[0]), *(get_field(row, name, also=also) for name in fields[1:])
+        return tuple(get_field(row, name, also=kinds, option=option) for name, kinds, option in chosen)
 
     return Records(read_objects(path), parse, tuple(f"field {name!r}" for name in fields), tuple(fields))
 
@@ -249,10 +261,11 @@ def parse_json_object(text: str) -> dict[str, Any]:
     return row
 
 
-def get_field(row: dict[str, Any], name: str, *, also: tuple[type, ...] = ()) -> str:
+def get_field(row: dict[str, Any], name: str, *, also: tuple[type, ...] = (), option: str = "") -> str:
     """Return the text of a field of a record. If no field has the full name, dots refer to nested objects.
 
-    also: additional types (bool, int, float, list) that are allowed, which are converted to JSON.
+    also:   additional types (bool, int, float, list) that are allowed, which are converted to JSON.
+    option: the option that chooses the field, for messages.
 
     Raises:  BadRow if the field is missing or of another type.
     """
@@ -262,7 +275,8 @@ def get_field(row: dict[str, Any], name: str, *, also: tuple[type, ...] = ()) ->
             known = list(value) if isinstance(value, dict) else []
             available = f"the fields are {', '.join(map(repr, known))}" if known else "there are no fields"
             near = f".{did_you_mean(part, known)}".rstrip(".")
-            raise BadRow("missing field", f"no field {name!r} (--data.*-column selects a field); {available}{near}")
+            remedy = f" ({option} chooses another)" if option else ""
+            raise BadRow("missing field", f"no field {name!r}{remedy}; {available}{near}")
         value = value[part]
     try:
         if isinstance(value, also) and (bool in also or not isinstance(value, bool)):
@@ -393,11 +407,17 @@ def _warn_of_quotes(path: Path, rows: list[tuple[int, bytes]]) -> None:
         )
 
 
-def _check_data(where: str, cells: Sequence[str], columns: Columns) -> None:
-    """Raise UserError if the cells of the first row may be names of columns."""
+def _check_data(where: str, cells: Sequence[str], following: Sequence[str], columns: Columns) -> None:
+    """Raise UserError if the cells of the first row may be names of columns.
+
+    following: last cells of the rows below.
+    """
     typical = [_is_typical(cell) for cell in cells]
-    is_label = columns.names[-1] == "label" and all(typical[1:]) and _WORD.fullmatch(cells[0])
-    if all(typical) or is_label:
+    is_of_labels = columns.names[-1] == "label" and all(map(_NAME.fullmatch, cells))
+    is_expected = cells[0].lower() == columns.names[0] or (all(typical[1:]) and _WORD.fullmatch(cells[0]))
+    is_other = len(following) >= _LEAST_ROWS and cells[-1] not in following
+    is_other = is_other and len(set(following)) <= len(following) / 2
+    if all(typical) or (is_of_labels and (is_expected or is_other)):
         choice = f" (or choose columns: {columns.options(cells)})" if columns.has_options else ""
         shown = " and ".join(map(repr, cells))
         raise UserError(

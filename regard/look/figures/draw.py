@@ -274,7 +274,7 @@ def _heat(sample_maps: SampleMaps, path: Path, kind: Kind | None, layer: int | N
         panels = [(f"{label}  {mean[:, i].mean():.2f}", mean[:, i]) for i, label in enumerate(keys.labels)]
     else:
         raise _not_possible(sample_maps, "heat", "attention weights over an image")
-    about = f"attention weights: {about}"
+    about = f"attention weights: {about}; uniform {1 / len(keys):.3g}"
     return plot_heat(
         image.pixels, places, panels, path, title=sample_maps.sample.title, about=about, overwrite=overwrite
     )

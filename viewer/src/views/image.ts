@@ -21,7 +21,7 @@ type Image = Extract<Picture, { kind: "image" }>;
 
 export const image: View = {
   name: "image",
-  about: "Attention over the image; stronger colors are larger weights.",
+  about: "Weights or contributions over the image; stronger colors are larger numbers.",
   hasScale: true,
   fits: (sample, read) => pictureAxes(sample, read, "image") !== null,
   open: (host, pane) => new ImageView(host, pane),
@@ -116,7 +116,7 @@ class ImageView implements OpenView, Painter {
     const numbers = selection.numbers();
     const most = selection.colorMax(numbers);
     // The caption and the legend come first: they determine the height of the drawing.
-    this.frame.tools.querySelector(".legend-place")?.replaceChildren(heatLegend(...colorRange(selection, most), selection.uniform / most));
+    this.frame.tools.querySelector(".legend-place")?.replaceChildren(heatLegend(...colorRange(selection, most), most, selection.uniform));
     const caption = selection.caption();
     this.frame.describe(caption, `image with ${caption}; largest weight ${formatShort(most)}`, this.placeDetails(selection, most));
     const { width, height } = availableSize(this.frame.stage, this.picture.height / this.picture.width);

@@ -75,16 +75,17 @@ export function largestBars(
   return make("p", { class: "note" }, "nothing");
 }
 
-/** Create the legend of colors over a picture; `uniform`: fraction of the scale that is marked as the uniform weight. */
-export function heatLegend(from: string, to: string, uniform = NaN): HTMLElement {
+/** Create the legend of colors over a picture, with a mark at the uniform weight; `most`: number of the darkest color. */
+export function heatLegend(from: string, to: string, most: number, uniform = NaN): HTMLElement {
   const isSigned = from !== "0";
   const scale = make("span", { class: isSigned ? "heat-scale is-signed" : "heat-scale" });
   const legend = make("span", { class: "heat-legend", "aria-label": `colors from ${from} to ${to}` }, from, scale, to);
-  if (uniform <= 1) {
+  if (uniform <= most) {
     const mark = make("i", { class: "uniform-mark" });
-    mark.style.left = `${uniform * 100}%`;
+    mark.style.left = `${(uniform / most) * 100}%`;
     scale.append(mark);
-    scale.title = "The mark is the uniform weight: 1 / number of keys";
+    legend.append(make("span", { class: "pale" }, `uniform ${formatShort(uniform)}`));
+    legend.title = "The mark is the uniform weight: 1 / number of keys";
   }
   return legend;
 }

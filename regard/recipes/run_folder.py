@@ -39,6 +39,8 @@ FORMAT_VERSION = 3
 _FILE = "run.json"
 _KEYS = {"format_version": int, "recipe": str, "seed": int, "config": dict, "regard": str, "created": str}
 _MAX_SHOWN = 5
+_WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".h5", ".onnx")
+"""Suffixes of files of weights."""
 _UNFINISHED = {".run.json.new", ".learned.json.new", ".report.json.new", ".learned.new"}
 """Temporary files that a killed process may have left behind."""
 _REPORT = "report.json"
@@ -56,7 +58,8 @@ def read_run(folder: str | Path, own: Entry | None = None) -> Run:
     path = Path(folder) / _FILE
     if not path.is_file():
         if path.parent.is_file():
-            raise UserError(f"{folder} is a file, expected a run folder; an archive must be unpacked first")
+            kind = "; weights of other libraries cannot be loaded" if path.parent.suffix in _WEIGHT_SUFFIXES else ""
+            raise UserError(f"{folder} is a file, expected a run folder, such as training writes{kind}")
         problem = "is not a run folder: it has no run.json" if Path(folder).is_dir() else "does not exist"
         near = " or ".join(_suggest_runs(path.parent))
         hint = f". Did you mean {near}?" if near else f"; create one with `regard train RECIPE --run {folder}`"

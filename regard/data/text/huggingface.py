@@ -97,6 +97,5 @@ def _top_field(field: str, names: list[str], spec: str) -> str:
             return top
     known = ", ".join(map(repr, names))
     raise UserError(
-        f"{spec}: no field {field!r} ({_OPTION} chooses another); the fields are {known}."
-        f"{did_you_mean(field, names)}"
+        f"{spec}: no field {field!r} ({_OPTION} chooses another); the fields are {known}.{did_you_mean(field, names)}"
     )

@@ -85,7 +85,7 @@ BAD = {
     "predict {run} text --n-best 2": "unknown option --n-best; did you mean --decode.n-best?",
     "predict {run} a b": "a: no such file; several inputs must be files, folders, or texts .* in quotes",
     "predict {run}/run.json text": "run.json is a file, expected a run folder, such as training writes$",
-    "train images --init {run}/model.safetensors": "a run folder, such as .*; weights of other libraries cannot be loaded",
+    "train images --init {run}/model.safetensors": "such as .*; weights of other libraries cannot be loaded",
     "predict {run} stop --decode.beam 0": "--decode.beam must be from 1 to 1,000, got 0",
     "predict {run} stop --device warp": "device must be auto, cpu, .* got 'warp'",
     "predict {run} too_long_for_it": "input 1 is too long: 15 tokens; the limit is 9 tokens",
@@ -247,7 +247,7 @@ def test_look_writes_a_picture_and_never_over_another(
     for options, message in {
         ("--layer", "3"): "layer must be one of 1, got 3",
         ("--sample", "1"): "sample must be between 0 and 0, got 1",
-        ("--kind", "chain"): "got 'chain'",
+        ("--kind", "chain"): "no reads of kind chain",
         (
             "--view",
             "tracks",

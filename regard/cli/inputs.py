@@ -25,7 +25,7 @@ from regard.data.bad_rows import SKIP_HINT
 from regard.data.text.lines import describe_decode_error
 from regard.errors import UserError
 from regard.recipes.base.inputs import Input, list_files
-from regard.system.compression import is_packed, plain_name
+from regard.system.compression import check_unpacked, is_packed, plain_name
 from regard.system.files import check_file, check_readable, read_unpacked
 from regard.system.pipes import open_pipe
 
@@ -60,7 +60,7 @@ def expand_words(words: Sequence[str], kind: str, *, may_mix: bool = False) -> l
     kind:    of the inputs of the run: text, image ...
     may_mix: there may be texts besides files.
     Raises:  UserError for several words of which one is neither a file nor a text with a space (a text that was not in
-             quotes), a word that looks like a file that does not exist, and an empty text.
+             quotes), a word that looks like a file that does not exist, and an empty name.
     """
     expanded: list[str] = []
     for word in words:
@@ -71,11 +71,10 @@ def expand_words(words: Sequence[str], kind: str, *, may_mix: bool = False) -> l
         if matches:
             expanded += matches
             continue
-        if not word.strip():
-            raise UserError(
-                f"the {'text' if kind in ('text', 'vector') else 'name'} is empty: there is nothing to read"
-            )
-        if len(words) > 1 and not may_mix and not _looks_like_file(word) and not (kind == "text" and " " in word):
+        if not word.strip() and kind not in ("text", "vector"):
+            raise UserError("the name is empty: expected the name of a file or a folder")
+        is_text = kind == "text" and (" " in word or not word)
+        if len(words) > 1 and not may_mix and not _looks_like_file(word) and not is_text:
             raise UserError(
                 f"{word}: no such file; several inputs must be files, folders, or texts of several words in quotes"
             )
@@ -273,7 +272,8 @@ def read_lines(name: str, *, on_bad: str = "error") -> Iterator[list[str]]:
             yield from read_stream_lines(cast("BufferedIOBase", stream), name, on_bad=on_bad)
         return
     with path.open("rb") as file:
-        is_plain = not is_packed(file.peek(_BLOCK))
+        is_plain = not is_packed(start := file.peek(_BLOCK))
+        check_unpacked(path, start if is_plain else b"")
         yield from read_stream_lines(file if is_plain else BytesIO(read_unpacked(path)), name, on_bad=on_bad)
 
 

@@ -29,7 +29,8 @@ USAGE = "regard train RECIPE [options]"
 ABOUT = (
     "Train the model of a recipe. Settings, parameters, logs and the report are written to the run folder. After "
     "Ctrl-C or a crash, the same command resumes the run, and so does `regard train --run RUN`, with the settings of "
-    "the run; options change those that may change, such as --train.steps. A folder with another run is never "
+    "the run; options change those that may change: limits (--train.steps ...), intervals, threads, the device, and "
+    "paths of data that moved. A folder with another run is never "
     "overwritten. "
     "With several processes: torchrun --nproc-per-node N -m regard -- train ..."
 )
@@ -137,7 +138,10 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
             print(
                 "It kept no checkpoints (--train.keep-finished model), so that it cannot be trained longer; a new run"
             )
-            print(f"can start from its parameters: regard train {run.recipe} --init {folder} --run OTHER.")
+            print(
+                f"can start from its parameters: regard train {run.recipe} --init {folder} --run OTHER, and options of "
+                "its data."
+            )
     test = result.report["test"]
     print(score_table(test) if test else "No test data was given (--data.test), so there is no test score.")
     program = "regard" if run.recipe in NAMES else f"python {sys.argv[0]}"

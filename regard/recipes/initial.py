@@ -42,7 +42,7 @@ def check_init(recipe: Recipe[Any]) -> None:
             "each run trains first. To continue a run, give --run RUN without the recipe"
         )
     names = [item.name for item in fields(run.config) if "tokenizer" in item.name]
-    theirs = to_plain(read_run(run.init.folder, run.own).config)
+    theirs = to_plain(read_run(run.init.folder, run.own, is_start=True).config)
     differences = find_differences({n: theirs[n] for n in names}, {n: to_plain(run.config)[n] for n in names})
     for name, (before, now) in differences.items():
         raise UserError(

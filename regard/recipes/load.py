@@ -1,6 +1,5 @@
 """Loading of trained runs, and creation of the recipe of a run."""
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,7 @@ from regard.training.tensors import load_weights
 def create_recipe(run: Run, notify: Callable[[str], None]) -> Recipe[Any]:
     """Return the recipe of a run; `notify` is called with a message where data is left out."""
     entry = get_entry(run.own or run.recipe)
-    recipe = entry.recipe
-    if isinstance(recipe, str):
-        module, _, name = recipe.partition(":")
-        recipe = getattr(importlib.import_module(module), name)
-    return recipe(run, notify, entry)
+    return entry.load_class()(run, notify, entry)
 
 
 def load(

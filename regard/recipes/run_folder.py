@@ -25,7 +25,7 @@ from regard.errors import UserError, similar_names
 from regard.recipes import learned_files
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import Init, Run, data_paths, find_moved_data, parameter_settings, training_fingerprint
-from regard.recipes.registry import NAMES, RECIPES
+from regard.recipes.registry import NAMES, RECIPES, get_entry
 from regard.settings.options import option_name
 from regard.settings.tree import apply_changes, find_differences, to_plain
 from regard.system.files import check_file, check_readable, read_json
@@ -50,8 +50,11 @@ _TRAINING = {"log.jsonl", "tb", "checkpoints", "snapshots", ".model.safetensors.
 """Files that training creates before its first checkpoint."""
 
 
-def read_run(folder: str | Path, own: Entry | None = None) -> Run:
-    """Read the run of a folder; own: the entry of its recipe, if that is not one of the package.
+def read_run(folder: str | Path, own: Entry | None = None, *, is_start: bool = False) -> Run:
+    """Read the run of a folder.
+
+    own:      the entry of its recipe, if that is not one of the package.
+    is_start: another run starts from it, which may be of a recipe of the package, too.
 
     Raises UserError, naming the file, if it is missing, damaged, or of another format version.
     """
@@ -75,7 +78,7 @@ def read_run(folder: str | Path, own: Entry | None = None) -> Run:
     for key, kind in _KEYS.items():
         if not isinstance(content.get(key), kind) or isinstance(content[key], bool):
             raise UserError(f"{path}: damaged: {key} must be {kind.__name__}, got {content.get(key)!r}")
-    entries = RECIPES if own is None else {own.name: own}
+    entries = RECIPES if own is None else {own.name: own} | (RECIPES if is_start else {})
     if content["recipe"] not in entries:
         hint = "; if it is your own recipe, run its Python file instead of `regard`, or pass its Entry in Python: "
         hint = hint + "regard.load(folder, recipe=ENTRY)" if own is None else ""
@@ -95,6 +98,7 @@ def read_run(folder: str | Path, own: Entry | None = None) -> Run:
     if init is not None and not (isinstance(init, dict) and init.keys() == {"folder", "weights"}):
         raise UserError(f"{path}: damaged: init must hold folder and weights, got {init!r}")
     start = {key: content[key] for key in ("recipe", "seed", "created", "regard")}
+    own = own if own is not None and own.name == content["recipe"] else None
     return Run(**start, config=config, init=None if init is None else Init(**init), own=own)
 
 
@@ -105,13 +109,20 @@ def find_unfinished_step(folder: Path) -> int | None:
     return None if (folder / _REPORT).exists() else max(numbers, default=None)
 
 
+def _is_derived(entry: Entry, before: Run) -> bool:
+    """Return True if the recipe is a subclass of that of another run, with the same settings."""
+    is_own = not isinstance(entry.recipe, str) and entry.config is type(before.config)
+    return is_own and issubclass(entry.load_class(), get_entry(before.own or before.recipe).load_class())
+
+
 def read_init(folder: Path, recipe: str, own: Entry | None = None) -> tuple[Init, Any]:
     """Return the reference to a trained run, and its settings as defaults: without files of data, and for training.
 
     Raises: UserError if the run is of another recipe, or has no parameters.
     """
-    before = read_run(folder, own)
-    if before.recipe != recipe:
+    before = read_run(folder, own, is_start=True)
+    entry = own or get_entry(recipe)
+    if before.recipe != recipe and not _is_derived(entry, before):
         raise UserError(f"--init {folder}: is a run of {before.recipe}, expected a run of {recipe}")
     path = folder / _WEIGHTS
     if not path.is_file():
@@ -165,7 +176,7 @@ class RunFolder:
                 raise UserError(
                     f"the run in {folder} is finished and kept no checkpoints (--train.keep-finished model), so it "
                     f"cannot be continued; a new run can start from its parameters: regard train {run.recipe} --init "
-                    f"{folder} --run OTHER"
+                    f"{folder} --run OTHER, and options of its data"
                 )
         elif self._has_begun or not _is_all_known(folder):
             _refuse_another(folder, before, self.run)

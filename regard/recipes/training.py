@@ -224,8 +224,8 @@ def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
     training = run.config.train
     if training.steps is not None and training.warmup >= training.steps:
         notify(
-            f"--train.warmup {training.warmup:,} is as long as the run of {training.steps:,} steps: the learning rate "
-            "ends before its peak; a tenth of the steps is usual"
+            f"--train.warmup {training.warmup:,} is not shorter than the run of {training.steps:,} steps: the "
+            "learning rate ends before or at its peak; a tenth of the steps is usual"
         )
     size = f"model with {sum(map(torch.numel, model.parameters())):,} parameters"
     notify("; ".join(filter(None, (size, recipe.describe()))))

@@ -62,7 +62,7 @@ def is_packed(content: bytes) -> bool:
 def unpack(path: Path, content: bytes, *, limit: int, variable: str) -> bytes:
     """Decompress the content of a file if its first bytes are those of a compressed file; see `unpack_blocks`."""
     if not is_packed(content):
-        _check_unpacked(path, content)
+        check_unpacked(path, content)
         return content
     output = io.BytesIO()
     for block in unpack_blocks(path, [content], limit=limit, variable=variable):
@@ -83,14 +83,14 @@ def unpack_blocks(path: Path, blocks: Iterable[bytes], *, limit: int, variable: 
     first = next(blocks, b"")
     form = next((form for form in _FORMS if first.startswith(form.starts)), None)
     if form is None:
-        _check_unpacked(path, first)
+        check_unpacked(path, first)
         yield first
         yield from blocks
     else:
         yield from _decompress(path, chain([first], blocks), form, limit, variable)
 
 
-def _check_unpacked(path: Path, start: bytes) -> None:
+def check_unpacked(path: Path, start: bytes) -> None:
     """Raise UserError if a file that is not decompressed is compressed, or has such a name."""
     other = next((name for name, _, first in _OTHERS if start.startswith(first)), None)
     if other:

@@ -7,10 +7,10 @@ from regard.errors import UserError
 from regard.settings.declare import settings
 from regard.settings.ranges import Count, FractionBelowOne, Range, check_device
 
-# Settings that may change when a run is resumed: its limits, what it writes, and where it computes.
+# Settings that may change when a run is resumed: its limits, when it validates, what it writes, and where it computes.
 _CHANGEABLE = {
     *("steps", "epochs", "minutes", "patience"),
-    *("log_every", "tensorboard", "checkpoint_every", "checkpoint_minutes", "keep", "keep_finished"),
+    *("validate_every", "log_every", "tensorboard", "checkpoint_every", "checkpoint_minutes", "keep", "keep_finished"),
     *("compile", "shard", "device"),
 }
 

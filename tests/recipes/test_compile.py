@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+import regard
 from regard.cli.main import main
 from regard.engines.compiled import engine as compiled
 from regard.errors import UserError
@@ -181,6 +182,45 @@ def test_compile_uses_a_copy_for_answers_scores_and_attention(run) -> None:
     assert not are_close(scores(run), expected)
     run.compile()
     assert not are_close(scores(run), expected)
+
+
+def window_reads(module: nn.Module) -> None:
+    for part in module.modules():
+        if isinstance(part, regard.Read):
+            part.mask = regard.window(2)
+
+
+REPORTED: dict[str, Callable[[Any], Any]] = {
+    "mask": window_reads,
+    "attribute of a norm": lambda module: setattr(next(m for m in module.modules() if hasattr(m, "eps")), "eps", 0.1),
+    "hook": lambda module: module.writes.register_forward_hook(lambda *_: None),
+    "hook before": lambda module: module.core.register_forward_pre_hook(lambda *_: None),
+    "forward of one module": lambda module: setattr(module.reads, "forward", module.reads.forward),
+    "a buffer": lambda module: module.register_buffer("other", torch.zeros(1)),
+    "a module": lambda module: setattr(module, "probe", nn.Linear(1, 1)),
+    "a parameter in place": lambda module: nn.init.zeros_(next(module.parameters())),
+}
+
+
+@pytest.mark.parametrize("change", REPORTED)
+def test_any_change_of_a_compiled_model_is_reported(run, change) -> None:
+    module = run.model
+    run.compile()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run.predict(TEXTS[:1])
+        run.look(TEXTS[:1])
+        module.zero_grad()
+        module.eval()
+        run.predict(TEXTS[:1])
+    REPORTED[change](module)
+    with pytest.warns(UserWarning, match=r"has changed since run\.compile\(\)"):
+        run.predict(TEXTS[:1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiled engine does not support some of these models
+        warnings.filterwarnings("error", message=".*has changed since")
+        run.compile()
+        run.predict(TEXTS[:1])
 
 
 def test_compile_keeps_the_engine_that_the_run_was_loaded_with(folder) -> None:

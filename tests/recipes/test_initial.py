@@ -1,6 +1,7 @@
 """Runs that start from the parameters of another one, and training from Python."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from regard.recipes.base.run import Init, Run
 from regard.recipes.initial import check_init, copy_parameters
 from regard.recipes.load import create_recipe
 from regard.recipes.registry import get_entry
+from regard.recipes.reviews.recipe import ReviewsRecipe
 from regard.recipes.run_folder import read_run
 from regard.system.fingerprints import file_fingerprint
 from regard.training.tensors import read_tensors, save_weights
@@ -167,6 +169,30 @@ def test_another_recipe_or_no_run_is_refused(first: Path, tmp_path: Path, capsys
     assert main(f"train reviews --run {tmp_path / 'run'} --init {tmp_path / 'none'}".split()) == 2
     assert "does not exist" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_recipe_derived_from_that_of_the_run_starts_from_it(first: Path, tmp_path: Path) -> None:
+    class Halved(ReviewsRecipe):
+        def model(self) -> nn.Module:
+            model = super().model()
+            for part in model.modules():
+                if isinstance(part, regard.Read):
+                    part.choice = regard.Soft(0.5)
+            return model
+
+    entry = replace(get_entry("reviews"), name="halved", recipe=Halved)
+    data, short = {"train": str(first.parent / "train.tsv")}, SHORT | {"steps": 1, "lr": 1e-12}
+    run = regard.train(entry, tmp_path / "run", init=first, quiet=True, data=data, train=short)
+    given = read_tensors(first / "model.safetensors")
+    for name, value in run.model.state_dict().items():
+        torch.testing.assert_close(value, given[name], atol=1e-6, rtol=1e-5)
+    assert (tmp_path / "run" / "tokenizer.json").read_bytes() == (first / "tokenizer.json").read_bytes()
+    again = regard.train(entry, tmp_path / "again", init=tmp_path / "run", quiet=True, data=data, train=short)
+    assert again.folder == tmp_path / "again"
+    other = replace(get_entry("language"), name="other", recipe=get_entry("language").load_class())
+    for refused in (other, replace(entry, name="odd", recipe=get_entry("images").load_class())):
+        with pytest.raises(UserError, match=rf"is a run of reviews, expected a run of {refused.name}"):
+            regard.train(refused, tmp_path / "no", init=first, quiet=True, data=data, train=short)
 
 
 def test_score_of_the_test_is_in_the_name_and_a_quiet_run_prints_nothing_and_restores_the_state_of_torch(

@@ -39,9 +39,10 @@ from regard.data.text.numbers import parse_number
 from regard.data.text.tables import DECIMAL_COMMA, read_rows
 from regard.errors import UserError, did_you_mean
 from regard.system.compression import plain_name
-from regard.system.files import decode_json
+from regard.system.files import DifferentValues, decode_json
 
 _EXCERPT_LEN = 60
+_MOST_SHOWN = 200
 _COLUMN_NAMES = re.compile(
     r"source|target|src|tgt|trg|texts?|labels?|input|output|sentences?|translation|reviews?|sentiment|category|class|"
     r"files?|file_?names?|file_?paths?|paths?|images?|image_?names?|image_?paths?|captions?|value|score|rating|stars|y|"
@@ -178,7 +179,7 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
         _check_data(first, [header[index] for index in selected], following, columns)
     if columns.is_open and is_default:
         _check_open(first, header, _cells_of(rows[1:2], cells), columns)
-    hint = _width_hint(columns, header) if is_default else ""
+    hint = _width_hint(columns, header) if is_default and has_more else ""  # a single longer row is an error of its own
     is_decimal_comma = columns.is_numeric and (separator == ";" or len(names) > 2)
 
     def parse(row: Any) -> tuple[str, ...]:
@@ -287,6 +288,8 @@ def get_field(row: dict[str, Any], name: str, *, also: tuple[type, ...] = (), op
     if not isinstance(value, str):
         expected = " or ".join(["a string", *(_TYPE_NAMES[kind] for kind in also)])
         found = "null" if value is None else f"{type(value).__name__} ({shown})"
+        if isinstance(value, DifferentValues):
+            found = repr(value)[:_MOST_SHOWN]
         if isinstance(value, list) and bool in also:  # the label of a class, or one of several
             found += "; --data.target labels with one --data.label-column reads a list of labels"
         raise BadRow("field is not a string", f"field {name!r} must be {expected}, got {found}")
@@ -496,7 +499,8 @@ def _index(where: str, column: int | str, header: list[str], num_columns: int) -
     if isinstance(column, str):
         if column not in header:
             names = ", ".join(map(repr, header))
-            raise UserError(f"{where}: no column {column!r}; the header is {names}.{did_you_mean(column, header)}")
+            near = did_you_mean(column, header) or " The columns are those of all files of the data."
+            raise UserError(f"{where}: no column {column!r}; the header is {names}.{near}")
         if header.count(column) > 1:
             raise UserError(f"{where}: the header has the column {column!r} {header.count(column)} times.")
         return header.index(column)

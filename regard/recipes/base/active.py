@@ -29,6 +29,8 @@ _CHANGED = (
     "the model that run.model returned has changed since run.compile(), which answers with a copy from before: call "
     "run.compile() again for the present state"
 )
+_INTERNAL = frozenset(vars(nn.Module()))
+"""Attributes that all modules have."""
 _AUTO: dict[str, Any] = {"engine": "auto", "compute_type": None, "workers": None}
 
 
@@ -48,7 +50,7 @@ class ActiveModel:
         self._engine: Engine | None = None
         self._is_faster_expected = False
         self._warned: set[str] = set()
-        self._compiled_from: list[tuple[object, int]] | None = None
+        self._compiled_from: _Snapshot | None = None
         """State of `module` when a copy of it was compiled; None if no copy computes."""
 
     @property
@@ -61,7 +63,7 @@ class ActiveModel:
                     "training it further, call run.model.train()"
                 )
             self._model.eval()
-        if self._compiled_from is not None and not _is_same(self._compiled_from, _state(self.module)):
+        if self._compiled_from is not None and not self._compiled_from.is_current():
             self._warn_once(_CHANGED)
         return self._model
 
@@ -93,7 +95,7 @@ class ActiveModel:
                 f"the recipe {self._recipe} does not decode tokens, so it has no engines: leave out engine, "
                 "compute_type and workers"
             )
-        state = None if self.is_owned else _state(self.module)
+        state = None if self.is_owned else _Snapshot(self.module)
         model = self.module if self.is_owned else _copy(self.module).eval()
         layout = {"compute_type": choice["compute_type"], "workers": choice["workers"], "cached_only": cached_only}
         self._engine = prepare(choice["engine"], model, **layout, threads=torch.get_num_threads())
@@ -196,23 +198,35 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _state(module: nn.Module) -> list[tuple[object, int]]:
-    """Return the modules, and their parameters and buffers with the number of changes in place.
+class _Snapshot:
+    """Attributes, parameters, buffers, parts and hooks of a module and of its parts, to see whether they change.
 
-    This runs before each prediction: `modules` and `parameters` of PyTorch, which remove duplicates, take longer.
+    `is_current` runs before each prediction: `modules` and `parameters` of PyTorch, which remove duplicates, take
+    longer than this.
     """
-    state: list[tuple[object, int]] = [(module, 0)]
-    for tensors in (module._parameters, module._buffers):
-        state += [(tensor, version_of(tensor)) for tensor in tensors.values() if tensor is not None]
-    for part in module._modules.values():
-        if part is not None:
-            state += _state(part)
-    return state
 
+    def __init__(self, module: nn.Module):
+        self._tables: list[tuple[dict[Any, Any], int, list[tuple[Any, object]]]] = []
+        self._versions: list[tuple[torch.Tensor, int]] = []
+        for part in module.modules():
+            attributes = vars(part)
+            own = [(name, value) for name, value in attributes.items() if name not in _INTERNAL]
+            self._tables.append((attributes, len(attributes), own))
+            tables: tuple[dict[Any, Any], ...] = (part._parameters, part._buffers, part._modules)
+            for table in (*tables, part._forward_hooks, part._forward_pre_hooks):
+                self._tables.append((table, len(table), list(table.items())))
+            tensors = (*part._parameters.values(), *part._buffers.values())
+            self._versions += [(tensor, version_of(tensor)) for tensor in tensors if tensor is not None]
 
-def _is_same(before: list[tuple[object, int]], now: list[tuple[object, int]]) -> bool:
-    """Return True if the objects and their versions are the same."""
-    return len(before) == len(now) and all(a is b and v == w for (a, v), (b, w) in zip(before, now, strict=True))
+    def is_current(self) -> bool:
+        """Return True if nothing was set, replaced, added, removed, or changed in place."""
+        for table, size, items in self._tables:
+            if len(table) != size:
+                return False
+            for name, value in items:
+                if table.get(name) is not value:
+                    return False
+        return all(version_of(tensor) == version for tensor, version in self._versions)
 
 
 def _copy(module: nn.Module) -> nn.Module:

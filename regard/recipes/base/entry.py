@@ -1,5 +1,6 @@
 """Registry entries of recipes. (no torch)"""
 
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -47,6 +48,13 @@ class Entry:
     """True if there is no built-in or synthetic data, so that --data.train must be given."""
     recipe: type[Any] | str
     """The recipe's class, or MODULE:CLASS, imported when it is used."""
+
+    def load_class(self) -> type[Any]:
+        """Return the recipe's class, imported if `recipe` names it."""
+        if not isinstance(self.recipe, str):
+            return self.recipe
+        module, _, name = self.recipe.partition(":")
+        return getattr(importlib.import_module(module), name)
 
     def input_of(self, config: Any) -> str:
         """Return the kind of input of a run: that of its data, if it has several kinds, else `input`."""

@@ -73,7 +73,7 @@ def expand_words(words: Sequence[str], kind: str, *, may_mix: bool = False) -> l
             continue
         if not word.strip() and kind not in ("text", "vector"):
             raise UserError("the name is empty: expected the name of a file or a folder")
-        is_text = kind == "text" and (" " in word or not word)
+        is_text = kind == "text" and (" " in word or not word)  # an empty text is that of a script
         if len(words) > 1 and not may_mix and not _looks_like_file(word) and not is_text:
             raise UserError(
                 f"{word}: no such file; several inputs must be files, folders, or texts of several words in quotes"

@@ -10,6 +10,7 @@
 import importlib
 import os
 import re
+import shlex
 import sys
 import webbrowser
 from collections.abc import Sequence
@@ -315,7 +316,7 @@ def _inputs(words: Sequence[str], trained: Any, limit: int) -> list[Input]:
             print_notice(f"{word}: only the first {limit:,} inputs are shown; --limit N shows more")
         inputs += own[:limit]
     if words and not inputs:
-        raise UserError(f"{', '.join(words)}: is empty, expected one input per line")
+        raise UserError(f"{shlex.join(words)}: is empty, expected one input per line")
     return inputs
 
 

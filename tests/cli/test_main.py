@@ -111,9 +111,12 @@ def test_error_is_reported_in_one_line(line: str, run: Path, capfd: pytest.Captu
     assert re.search(BAD[line].format(run=run).replace("?", r"\?"), err), err
 
 
-def test_empty_text_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", str(run), " "]) == 2
-    assert "the text is empty" in capsys.readouterr().err
+def test_empty_text_has_an_empty_output(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", str(run), "ada sees", " ", "bob sees", ""]) == 0
+    out, err = capsys.readouterr()
+    assert [bool(line) for line in out.split("\n")] == [True, False, True, False, False]
+    assert "input 2 is empty, and so is its output" in err
+    assert "input 4 is empty, and so is its output" in err
 
 
 def test_config_is_printed_and_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -186,8 +186,6 @@ def test_several_texts_of_several_words_are_inputs(run: Path, capsys) -> None:
     assert predict(run, "stop it", "live on", capsys=capsys) == load(run).predict(["stop it", "live on"])
     assert main(["predict", str(run), "stop", "live"]) == 2
     assert "texts of several words in quotes" in capsys.readouterr().err
-    assert main(["predict", str(run), ""]) == 2
-    assert "the text is empty" in capsys.readouterr().err
 
 
 def test_help_shows_coco_only_for_boxes(run: Path, capsys) -> None:
@@ -213,7 +211,6 @@ def test_gradients_of_a_figure_are_refused(run: Path, files: Path, capsys) -> No
         (["./typo"], "./typo: no such file."),
         (["~/typo"], "echo '~/typo' | regard"),
         (["lines.txt", "nofile.txt"], "nofile.txt: no such file"),
-        ([" "], "the text is empty"),
         (["."], r"\.: is a folder, expected a text or a file"),
     ],
 )

@@ -4,6 +4,7 @@ A tensor of another shape might broadcast, and a floating-point mask might be ta
 """
 
 from functools import partial
+from inspect import isfunction
 from typing import Any
 
 import torch
@@ -98,6 +99,8 @@ def describe_part(part: Any) -> str:
     """Return what an argument is that is not the part it should be, and how to get one."""
     if isinstance(part, type):
         return f"the class {part.__name__}: write {part.__name__}(...)"
+    if isfunction(part) and part.__module__.startswith("regard."):
+        return f"the function {part.__name__}: write {part.__name__}(...)"
     return repr(part) if isinstance(part, str) else f"{type(part).__name__}; to write one, see {PAGE}"
 
 

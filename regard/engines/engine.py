@@ -66,6 +66,9 @@ class Engine(ABC):
     traces: ClassVar[bool] = False
     """True if searches can be traced, and attention recorded."""
 
+    def __repr__(self) -> str:
+        return f"<engine {self.name}, {self.compute_type}>"
+
     @property
     @abstractmethod
     def limits(self) -> Limits:

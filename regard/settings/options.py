@@ -99,6 +99,11 @@ def _split(argv: Sequence[str], settings: Mapping[str, Setting], config: Any) ->
         if not word.startswith("--"):
             if word.startswith("-") and _path(word[1:].partition("=")[0]) in settings:
                 raise UserError(f"unknown option {word}; did you mean -{word}? As an argument, put it after --")
+            if re.fullmatch("-[A-Za-z]", word):
+                known = [path for path in settings if path.startswith(word[1:].lower()) and "." not in path]
+                near = " or ".join(map(option_name, known))
+                hint = f"; did you mean {near}?" if near else "."
+                raise UserError(f"unknown option {word}{hint} As an argument, put it after --")
             positionals.append(word)
             continue
         name, equals, value = word.partition("=")

@@ -52,6 +52,8 @@ BAD = {
     "train --helpp": "unknown option --helpp; did you mean --help?",
     "train dates --helpp": "unknown option --helpp; did you mean --help?",
     "predict --hepl": "unknown option --hepl; did you mean --help?",
+    "predict {run} stop -o out.txt": "unknown option -o; did you mean .*--out? As an argument, put it after --",
+    "look {run} stop -x": "unknown option -x. As an argument",
     "predict {run} stop -json": "unknown option -json; did you mean --json?",
     "predict {run}/.. stop": "is not a run folder: it has no run.json. Did you mean {run}/../run?",
     "predict {run}n stop": "runn does not exist. Did you mean {run}?",

@@ -131,6 +131,7 @@ Q, K, V = torch.randn(1, 3, 8), torch.randn(1, 5, 8), torch.randn(1, 5, 7)
             lambda: regard.attend(Q, (K, V), score=lambda q, k: q @ k.mT),
             rf"a Score, .* got function; .*{PAGE}",
         ),
+        (lambda: regard.attend(Q, (K, V), mask=regard.causal), r"got the function causal: write causal\(\.\.\.\)"),
         (lambda: regard.attend(Q, (K, V), score=torch.nn.Linear(8, 8)), rf"got Linear; to write one, see {PAGE}"),
         (lambda: regard.attend(Q, (K, V), score=regard.Dot), r"got the class Dot: write Dot\(\.\.\.\)"),
         (lambda: regard.attend(Q, (K, V), choice="hard"), r"choice must be a Choice, such as Soft\(\), got 'hard'"),

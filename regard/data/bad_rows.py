@@ -8,6 +8,7 @@ from typing import Any
 
 from regard.data.config import OnBad
 from regard.errors import UserError
+from regard.system.terminal import format_count
 
 
 class BadRow(Exception):  # noqa: N818 - as StopIteration, it is a signal between two of our modules
@@ -40,7 +41,7 @@ class Skipped(Sequence[str]):
         """Return a summary: one line per reason, with its first message. Empty if nothing was left out."""
         first = dict(reversed(list(zip(self.reasons, self.messages, strict=True))))
         rows = [f"  {count} x {reason}; first: {first[reason]}" for reason, count in self.counts.items()]
-        return "\n".join([f"skipped {len(self)} bad line{'s' * (len(self) != 1)}:", *rows]) if rows else ""
+        return "\n".join([f"skipped {format_count(len(self), 'bad line')}:", *rows]) if rows else ""
 
 
 _NONE = Skipped()

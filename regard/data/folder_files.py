@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from regard.system.terminal import format_count
+
 _SYSTEM = {
     *("__macosx", "@eadir", "#recycle", "#snapshot", "$recycle.bin", "system volume information", "lost+found"),
     *("thumbs.db", "ehthumbs.db", "desktop.ini"),
@@ -31,4 +33,4 @@ def count_suffixes(files: Sequence[Path]) -> str:
 
 def describe_skipped_files(folder: Path, files: Sequence[Path]) -> str:
     """Return the notice about files of a folder that are not read."""
-    return f"{folder}: {len(files):,} files are skipped: {count_suffixes(files)}; first: {files[0]}."
+    return f"{folder}: skipped {format_count(len(files), 'file')}: {count_suffixes(files)}; first: {files[0]}."

@@ -29,7 +29,8 @@ from regard.look.measures import GradientCall, multiply_by_gradients
 from regard.look.page import page
 from regard.look.recording import Recording
 from regard.look.resolve import resolve
-from regard.look.sample import Axis, format_count
+from regard.look.sample import Axis
+from regard.system.terminal import format_count
 from regard.trace import Trace
 
 _NOTEBOOK_HEIGHT = 640

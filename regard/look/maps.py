@@ -9,8 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.layers.read import Kind
-from regard.look.sample import Axis, Sample, format_count
+from regard.look.sample import Axis, Sample
 from regard.look.vectors import ReadVectors
+from regard.system.terminal import format_count
 
 GRADIENT = "weight x gradient"
 """The measure of regard.look.measures."""

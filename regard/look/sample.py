@@ -22,11 +22,6 @@ from numpy.typing import NDArray
 Place = tuple[float, ...] | None
 
 
-def format_count(number: int, noun: str) -> str:
-    """Return "1 map", "3 maps"."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
 def format_score(score: float) -> str:
     """Return a score within [0, 1] with two decimals; one that is neither 0 nor 1 is not rounded to them."""
     if 0 < score < 0.005:

@@ -129,7 +129,9 @@ def read_init(folder: Path, recipe: str, own: Entry | None = None) -> tuple[Init
         raise UserError(f"--init {folder}: {path} is missing: the run has no parameters yet")
     learned_files.check_learned(folder)
     default, config = type(before.config)(), before.config
-    files = {name: getattr(default.data, name) for name in ("train", "val", "test") if hasattr(default.data, name)}
+    splits = [item.name for item in dataclasses.fields(config.data) if item.name.startswith(("train", "val", "test"))]
+    numbers = [name for name in splits if isinstance(getattr(config.data, name), int | float)]  # such as val_share
+    files = {name: getattr(default.data, name) for name in splits if name not in numbers}
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, **files), train=default.train)
     return Init(folder=str(folder.absolute()), weights=file_fingerprint(path)), config
 

@@ -198,8 +198,8 @@ def _fit(own: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
         recipe.check()
     if getattr(run.config.data, "train", None) and len(recipe.val) < recipe.least_val:
         notify(
-            f"{recipe.val.origin}: the size of the validation set is only {len(recipe.val)}, too few to select weights "
-            "by or to stop by: give more with --data.val, or a larger --data.val-share"
+            f"{recipe.val.origin}: the size of the validation set is only {len(recipe.val)}, too few to select a "
+            "checkpoint by, or to stop by: give more with --data.val, or a larger --data.val-share"
         )
     with report_slow(notify, "preparing vocabularies, labels and scales"):
         is_new = world.run_on_main(partial(own.claim, recipe.learn, digests, notify))

@@ -58,12 +58,15 @@ def _format_description(setting: Setting) -> str:
         commands = " or ".join(f"`{option_name(setting.path)} {name} --help`" for name in others)
         owner = "the other's" if len(others) == 1 else "the others'"
         text += f" Shown here: {setting.value}; see {commands} for {owner} options."
+    if setting.value is None:
+        return f"{text} (optional)".lstrip()
+    if setting.value is True:
+        above, _, name = setting.path.rpartition(".")
+        return f"{text} [on; {option_name(f'{above}.no_{name}'.lstrip('.'))}: off]".lstrip()
     return f"{text} [{_format_default(setting.value)}]".lstrip()
 
 
 def _format_default(value: object) -> str:
-    if value is None:
-        return "not given"
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, tuple):

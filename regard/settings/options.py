@@ -122,10 +122,14 @@ def _split(argv: Sequence[str], settings: Mapping[str, Setting], config: Any) ->
 
 
 def _negated(path: str, settings: Mapping[str, Setting]) -> str:
-    """Return the switch that an option turns off (`--no-open`, `--train.no-tensorboard`); empty if there is none."""
+    """Return the switch that an option turns off; empty if there is none.
+
+    Both forms are accepted: `--train.no-tensorboard` and `--no-train.tensorboard`.
+    """
     above, dot, name = path.rpartition(".")
-    switch = above + dot + name.removeprefix("no_")
-    return switch if switch != path and switch in settings and settings[switch].kind.bases == (bool,) else ""
+    forms = (above + dot + name.removeprefix("no_"), path.removeprefix("no_"))
+    switches = (form for form in forms if form != path and form in settings and settings[form].kind.bases == (bool,))
+    return next(switches, "")
 
 
 def _take(setting: Setting, name: str, rest: list[str]) -> Any:
@@ -163,10 +167,6 @@ def _unknown(name: str, path: str, settings: Mapping[str, Setting], config: Any)
     others = _other_variants(config)
     if path in others:
         return UserError(f"option {name} needs {others[path]}, which is not selected")
-    switch = path.removeprefix("no_")
-    if switch != path and switch in settings and settings[switch].kind.bases == (bool,):
-        above, dot, last = switch.rpartition(".")
-        return UserError(f"unknown option {name}; did you mean {option_name(f'{above}{dot}no_{last}')}?")
     known = [option_name(known) for known in (*settings, "help")]
     hint = _suggest_same_ending(path, settings) or _suggest_below(path, settings) or suggest(option_name(path), known)
     return UserError(f"unknown option {name}{hint or '; --help lists all'}")

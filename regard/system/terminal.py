@@ -43,6 +43,11 @@ def one_line(text: str, *, longest: int = _LONGEST) -> str:
     return f"{line[:half]} [... {len(line) - 2 * half:,} characters ...] {line[-half:]}"
 
 
+def format_count(number: int, noun: str) -> str:
+    """Return a number of things: "1 map", "3,000 maps"."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Format rows as aligned columns, two spaces apart; a very wide cell does not widen its column."""
     rows = [[cell.replace("\n", "\\n") for cell in row] for row in rows]  # one line per row

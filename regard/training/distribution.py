@@ -82,7 +82,10 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device).item()  # fails on the meta device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UserError(f"device {name} cannot be used here: {str(error).splitlines()[0]}") from error
+        reason = (
+            str(error).splitlines()[0].partition("'aten::")[0].partition(" is only available for these backends")[0]
+        )
+        raise UserError(f"device {name} cannot be used here: {reason}") from error
     return torch.device("cpu") if device.type == "cpu" else device  # cpu:0 does not compare equal to cpu
 
 

@@ -83,7 +83,8 @@ def test_switch_is_turned_off() -> None:
     assert parse_words("--no-open --open").open
     with pytest.raises(UserError, match="unknown option --no-count"):
         parse_words("--no-count")
-    with pytest.raises(UserError, match=r"--no-train\.tensorboard; did you mean --train\.no-tensor"):
-        parse(["--no-train.tensorboard"], NoSettings(), get_entry("dates").config(), max_positionals=0, expected="")
+    for option in ("--train.no-tensorboard", "--no-train.tensorboard"):
+        parsed = parse([option], NoSettings(), get_entry("dates").config(), max_positionals=0, expected="")
+        assert not parsed.config.train.tensorboard
     with pytest.raises(UserError, match="unknown option --no-no-open"):
         parse_words("--no-no-open")

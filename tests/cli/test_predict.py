@@ -395,7 +395,7 @@ def test_other_files_of_a_folder_are_counted(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     notices: list[str] = []
     assert [given.file for given in list_files(tmp_path, (".png",), notices.append)] == [f"{tmp_path}/a/C.PNG"]
-    counted = "2 files are skipped: 1 without extension, 1 .heic (convert them to JPEG)"
+    counted = "skipped 2 files: 1 without extension, 1 .heic (convert them to JPEG)"
     assert notices == [f"{tmp_path}: {counted}; first: {tmp_path}/noext."]
     with pytest.raises(
         UserError, match=r"contains no file that can be read \(.wav\); it has 1 without extension, 1 .png, "

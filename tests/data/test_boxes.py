@@ -256,7 +256,7 @@ def test_stated_size_decides_whether_boxes_are_rotated(tmp_path, orientation):
         assert boxes[name].items[0].boxes.tolist() == [bounds_of_spot(boxes[name].load(0))]
     assert boxes["after"].notices == ()
     (notice,) = boxes["before"].notices
-    assert "1 images have an EXIF orientation, and the sizes in the file are those before the rotation" in notice
+    assert "1 image with an EXIF orientation, and the sizes in the file are those before the rotation" in notice
     assert notice.endswith("the boxes were rotated, too; first: a.png.")
     images[0]["width"] = 31
     write_coco(path, {"a.png": [(box, "cat")]}, images=images)
@@ -278,7 +278,7 @@ def test_boxes_refer_to_the_upright_image_if_the_size_does_not_decide(tmp_path, 
     data = read_boxes(path, tmp_path, CONFIG)
     assert data.items[0].boxes.tolist() == [[1, 2, 3, 4]]
     (notice,) = data.notices
-    assert "1 images have an EXIF orientation, and the file does not tell whether boxes refer to the image" in notice
+    assert "1 image with an EXIF orientation, and the file does not tell whether boxes refer to the image" in notice
     assert data.load(0).size == (size[::-1] if orientation == 6 else size)
 
 

@@ -59,10 +59,10 @@ def test_other_files_are_skipped_and_reported(folder):
     images = read_training_images(ImagesConfig(train=str(folder), val_share=0.4), seed=1)[0]
     counted, loose = images.left_out()
     assert counted == (
-        f"{folder}: 5 files are skipped: 3 .heic (convert them to JPEG), 1 .svg, 1 without extension; "
+        f"{folder}: skipped 5 files: 3 .heic (convert them to JPEG), 1 .svg, 1 without extension; "
         f"first: {folder}/cat/a.heic."
     )
-    assert loose == f"{folder}: 1 images outside the class folders are skipped; first: {folder}/loose.png."
+    assert loose == f"{folder}: skipped 1 image outside the class folders; first: {folder}/loose.png."
 
 
 def test_class_without_a_supported_image_is_an_error_or_reported(folder):

@@ -171,8 +171,8 @@ def test_test_data_must_match_the_training_data(tmp_path):
     scenes = load_test_canvases(tmp_path, lenient, seed=1, labels=labels, shape=(1, 4, 12))
     assert {scenes.text(i) for i in range(20)} == {"an eel", "two eels"}
     beside, skipped = scenes.left_out()
-    assert "1 images outside the class folders are skipped; first: " in beside
-    assert "skipped 1 files; first: " in skipped
+    assert "skipped 1 image outside the class folders; first: " in beside
+    assert "skipped 1 file; first: " in skipped
     assert "class 'cat' is unknown" in skipped
     with pytest.raises(UserError, match="6 x 4 pixels, but the images before it have 3 x 4"):
         load_test_canvases(tmp_path, config, seed=1, labels=labels, shape=(1, 4, 6))

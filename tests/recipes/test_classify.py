@@ -218,7 +218,7 @@ def test_images_learn_and_answer(pictures, capsys):
     assert main(["evaluate", str(pictures / "run"), "--data.test", str(pictures / "train"), "--json"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["examples"] == 48
-    assert "train: 1 files are skipped: 1 .heic (convert them to JPEG); first: " in captured.err
+    assert "train: skipped 1 file: 1 .heic (convert them to JPEG); first: " in captured.err
 
 
 def test_look_at_images_shows_patches_on_the_model_input(pictures):
@@ -307,7 +307,7 @@ def test_test_images_of_another_size_are_resized_as_inputs_are(pictures, tmp_pat
         examples.data.pixels, trained.recipe.prepare([Image.fromarray(pixels), pixels[:8, :8]], 1).rows
     )
     assert notices[-1] == (
-        f"{tmp_path}/test: 1 images are resized to 8 x 8 pixels, the size of the training images; first: "
+        f"{tmp_path}/test: resized 1 image to 8 x 8 pixels, the size of the training images; first: "
         f"{tmp_path}/test/{name}/a.png, 20 x 12."
     )
 

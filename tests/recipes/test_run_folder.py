@@ -14,7 +14,7 @@ from regard.errors import UserError
 from regard.recipes.base.run import Run
 from regard.recipes.dates.config import DatesRunConfig
 from regard.recipes.learned_files import discard
-from regard.recipes.run_folder import FORMAT_VERSION, open_run_folder, read_run
+from regard.recipes.run_folder import FORMAT_VERSION, open_run_folder, read_init, read_run
 from regard.recipes.translate.config import TranslateRunConfig
 from regard.settings.tree import apply_changes
 from regard.system.fingerprints import add_checksum, file_fingerprint
@@ -40,6 +40,16 @@ def test_saved_run_is_read_unchanged(tmp_path: Path) -> None:
     run = make_run(model={"core": {"name": "recurrent", "cell": "lstm"}}, data={"locales": ["nl", "pl"]})
     assert claim(tmp_path / "a" / "b", run) is False
     assert read_run(tmp_path / "a" / "b") == run
+
+
+def test_files_of_a_run_are_not_those_of_one_that_starts_from_it(tmp_path: Path) -> None:
+    changes = {"train": "a.en", "train_target": "a.de", "val": "b.en", "val_target": "b.de", "val_share": 0.3}
+    config = apply_changes(TranslateRunConfig(), {"data": changes}, called=str)
+    claim(tmp_path / "run", Run(recipe="translate", seed=1, config=config))
+    (tmp_path / "run" / "model.safetensors").write_bytes(b"")
+    _, taken = read_init(tmp_path / "run", "translate")
+    assert taken.data.val_share == 0.3
+    assert dataclasses.replace(taken.data, val_share=TranslateRunConfig().data.val_share) == TranslateRunConfig().data
 
 
 def test_claim_recognizes_its_run(tmp_path: Path) -> None:

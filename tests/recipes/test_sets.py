@@ -238,8 +238,8 @@ def test_images_are_rotated_by_exif_wherever_they_are_read(boxes, tmp_path, caps
     arguments = ["--data.test", str(tmp_path / "one.csv"), "--data.on-bad", "skip"]
     assert main(["evaluate", str(boxes / "run"), *arguments]) == 0
     output = capsys.readouterr().err
-    assert "one.csv: 1 images have an EXIF orientation, and the file does not tell whether boxes refer to" in output
-    assert "one.csv: skipped 1 images or boxes; first: " in output
+    assert "one.csv: 1 image with an EXIF orientation, and the file does not tell whether boxes refer to" in output
+    assert "one.csv: skipped 1 of the images or boxes; first: " in output
 
 
 def test_more_boxes_than_queries_are_refused(boxes, capsys):

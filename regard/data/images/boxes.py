@@ -47,6 +47,7 @@ from regard.data.text.rows import read_table
 from regard.errors import UserError
 from regard.system.compression import plain_name
 from regard.system.files import decode_json
+from regard.system.terminal import format_count
 
 _LEAST_SIDE = 1e-3
 """Pixels; in single precision, the area of a smaller box cannot be distinguished from 0."""
@@ -107,7 +108,7 @@ def read_boxes(
         (
             *_describe_overhang(path, sized),
             *(
-                f"{path}: {len(files):,} images have an EXIF orientation, {note}; first: {files[0]}."
+                f"{path}: {format_count(len(files), 'image')} with an EXIF orientation, {note}; first: {files[0]}."
                 for note, files in notes.items()
             ),
         ),

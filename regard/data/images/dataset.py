@@ -33,6 +33,7 @@ from regard.errors import UserError
 from regard.system.compression import plain_name
 from regard.system.files import check_file, file_limit, is_limit_set
 from regard.system.memory import available_memory
+from regard.system.terminal import format_count
 
 _MOST_MEMORY = 4
 """Maximum memory of the pixels of a data set, as a multiple of `file_limit()`, if REGARD_MAX_FILE_MIB is set."""
@@ -66,7 +67,10 @@ class ImageDataset:
         """Return notices about skipped and unused files, a line each."""
         if not self.skipped:
             return self.notices
-        return *self.notices, f"{self.origin}: skipped {len(self.skipped)} files; first: {self.skipped[0]}"
+        return (
+            *self.notices,
+            f"{self.origin}: skipped {format_count(len(self.skipped), 'file')}; first: {self.skipped[0]}",
+        )
 
     def take(self, index: Sequence[int], origin: str) -> "ImageDataset":
         """Return the data set of the given indices."""
@@ -262,7 +266,7 @@ def _read_all(
 def _describe_resized(path: Path, others: Sequence[str], shape: Sequence[int]) -> tuple[str, ...]:
     """Return a notice about images of another size, if there are any. others: location and size of each."""
     size = f"{shape[2]} x {shape[1]} pixels, the size of the training images"
-    return (f"{path}: {len(others):,} images are resized to {size}; first: {others[0]}.",) if others else ()
+    return (f"{path}: resized {format_count(len(others), 'image')} to {size}; first: {others[0]}.",) if others else ()
 
 
 def _channels(image: Image.Image, config: ImagesConfig) -> int:

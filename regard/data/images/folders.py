@@ -17,6 +17,7 @@ from regard.data.folder_files import count_suffixes, describe_skipped_files, is_
 from regard.data.images.files import ENDINGS
 from regard.errors import UserError
 from regard.system.files import hint_tables
+from regard.system.terminal import format_count
 
 _SPLITS = {
     "train": ("train", "training"),
@@ -49,7 +50,7 @@ def list_image_folders(path: Path, on_bad: OnBad) -> ImageFolders:
     classes = [entry for entry in entries if entry.is_dir()]
     if not classes:
         count = sum(entry.suffix.lower() in ENDINGS for entry in entries)
-        found = f"{count:,} image{'s' * (count != 1)} and no folder" if count else "none"
+        found = f"{format_count(count, 'image')} and no folder" if count else "none"
         raise UserError(f"{path}: expected a folder for each class in it, got {found}.{hint_tables(path)}")
     _check_not_splits(path, classes)
     images: list[tuple[Path, str]] = []
@@ -75,7 +76,8 @@ def list_image_folders(path: Path, on_bad: OnBad) -> ImageFolders:
         raise UserError(f"{path}: contains no image ({', '.join(ENDINGS)}).{' '.join(['', *empty[:1]])}")
     notices = [describe_skipped_files(path, others)] if others else []
     if loose := [entry for entry in entries if entry not in classes and entry.suffix.lower() in ENDINGS]:
-        notices.append(f"{path}: {len(loose):,} images outside the class folders are skipped; first: {loose[0]}.")
+        outside = format_count(len(loose), "image")
+        notices.append(f"{path}: skipped {outside} outside the class folders; first: {loose[0]}.")
     return ImageFolders(tuple(images), (*notices, *without_files, *empty))
 
 

@@ -35,6 +35,7 @@ from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.run import Run
 from regard.system.compression import plain_name
 from regard.system.fingerprints import record_digests
+from regard.system.terminal import format_count
 from regard.trace import Trace
 from regard.training.protocols import TrainingBatches
 
@@ -447,13 +448,13 @@ def describe_labels(origin: str, noun: str, labels: Sequence[str]) -> str:
     shown = [f"{name[:_LONGEST]} {count:,}" for name, count in counts]
     if len(shown) > 2 * _LABELS:
         shown[_LABELS:-_LABELS] = ["..."]
-    number = f"{len(counts):,} label{'s' * (len(counts) != 1)}"
+    number = format_count(len(counts), "label")
     return f"{origin}: {len(labels):,} {noun} in training, {number}: {', '.join(shown)}"
 
 
 def describe_skipped(origin: str, noun: str, skipped: Sequence[str]) -> tuple[str, ...]:
     """Return the note that examples were left out; empty if none were."""
-    return (f"{origin}: skipped {len(skipped)} {noun}; first: {skipped[0]}",) if skipped else ()
+    return (f"{origin}: skipped {len(skipped):,} of the {noun}; first: {skipped[0]}",) if skipped else ()
 
 
 def describe_empty(numbers: Sequence[int], one: str, many: str) -> str:

@@ -88,11 +88,11 @@ def score_table(scores: Mapping[str, Any]) -> str:
     """Format the scores of a test set, their signature, and some sample outputs."""
     title = f"{scores['data']}: {scores['examples']:,} examples"
     if "beam" in scores:
-        title += ", greedy search" if scores["beam"] == 1 else f", beam {scores['beam']}"
+        penalty = f", length penalty {scores['length_penalty']:g}" if "length_penalty" in scores else ""
+        title += ", greedy search" if scores["beam"] == 1 else f", beam {scores['beam']}{penalty}"
     names = _NAMES if "perplexity" in scores else _NAMES | {"nll": "nll, nats"}
-    numbers = {name: value for name, value in scores.items() if isinstance(value, float)} | {
-        name: scores[name] for name in names if name in scores
-    }
+    numbers = {name: value for name, value in scores.items() if isinstance(value, float) and name != "length_penalty"}
+    numbers |= {name: scores[name] for name in names if name in scores}
     # Other scores, such as those of a user's own recipe, keep their name.
     order = [*(name for name in names if name in numbers), *(name for name in numbers if name not in names)]
     rows = [[names.get(name, name.replace("_", " ")), f"{numbers[name]:.4g}"] for name in order]

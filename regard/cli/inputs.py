@@ -128,7 +128,10 @@ def is_text_file(name: str) -> bool:
 
 
 def _read_word(word: str, trained: Any, option: str | None) -> Iterator[list[Input]]:
-    path, recipe, on_bad = Path(word), trained.recipe, option or "error"
+    recipe, on_bad = trained.recipe, option or "error"
+    if word == "-" and sys.stdin is not None and getattr(recipe.reading, "format", "auto") != "auto":
+        word = "/dev/stdin"  # a table in the format that was given
+    path = Path(word)
     if word == "-":
         if sys.stdin is None:
             raise UserError("standard input is closed: give a text or a file")

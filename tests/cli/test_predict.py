@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import shutil
 import sys
 from dataclasses import fields, replace
@@ -186,6 +187,21 @@ def test_several_texts_of_several_words_are_inputs(run: Path, capsys) -> None:
     assert predict(run, "stop it", "live on", capsys=capsys) == load(run).predict(["stop it", "live on"])
     assert main(["predict", str(run), "stop", "live"]) == 2
     assert "texts of several words in quotes" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/stdin"), reason="needs /dev/stdin")
+def test_standard_input_is_a_table_if_its_format_is_given(run: Path, capsys) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, "".join(f"{word}\tx\n" for word in WORDS).encode())
+    os.close(writer)
+    before = os.dup(0)
+    try:
+        os.dup2(reader, 0)
+        assert predict(run, "-", "--data.format", "tsv", capsys=capsys) == load(run).predict(WORDS)
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+        os.close(reader)
 
 
 def test_help_shows_coco_only_for_boxes(run: Path, capsys) -> None:

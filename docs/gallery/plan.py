@@ -120,7 +120,7 @@ PAGES = {
     "boxes": GalleryPage(
         inputs=(2, 5),
         kinds=("cross",),
-        view=View(name="image", kind="cross", layer=1, head=2, query=0),
+        view=View(name="image", kind="cross", layer=1, head=1, query=0),
         about="Cross-attention of the object queries of a detector to the image.",
     ),
     "points": GalleryPage(
@@ -160,7 +160,7 @@ LOOKS = {
     "links": Look(page="dates", view=View(name="links", kind="cross")),
     "chain": Look(page="language-self-attentive", view=View(name="chain", kind="chain")),
     "image": Look(page="draw", view=View(name="image", kind="cross", key=1)),
-    "boxes": Look(page="boxes", view=View(name="image", kind="cross", layer=1, head=2, query=0)),
+    "boxes": Look(page="boxes", view=View(name="image", kind="cross", layer=1, head=1, query=0)),
     "plane": Look(page="tracks", view=View(name="plane", kind="encoder self", query=0)),
     "sound": Look(page="events", view=View(name="sound", kind="cross", head=3, query=1)),
     "steps": Look(page="dates", view=View(name="steps", kind="cross", sample=5, query=8)),
@@ -171,6 +171,6 @@ LOOKS = {
         compare="dates-recurrent",
         other=View(name="alignment", kind="recurrent"),
     ),
-    "dark": Look(page="boxes", view=View(name="image", kind="cross", layer=2, head=1, query=1, is_dark=True)),
+    "dark": Look(page="boxes", view=View(name="image", kind="cross", layer=1, head=3, query=1, is_dark=True)),
 }
 """Screenshots docs/images/look-NAME.png, by name."""

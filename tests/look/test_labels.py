@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.look.figures.labels import escape_missing, families_for, readable, width_em
+from regard.look.figures.labels import escape_missing, families_for, isolate_sides, readable, width_em
 
 SANS = ["DejaVu Sans"]
 
@@ -51,6 +51,14 @@ def test_readable_is_visible_for_every_text(token):
 def test_escaped_text_has_only_characters_of_the_font(token):
     text = escape_missing(readable(token), SANS)
     assert escape_missing(text, SANS) == text
+
+
+@pytest.mark.parametrize("date", ["\u0663 \u0645\u0627\u0631\u0633", "\u05d0 3"])
+def test_sides_of_a_title_that_is_written_from_right_to_left_are_ordered_apart(date):
+    isolated = f"\u2068{date}\u2069 -> \u20682019-03-03\u2069"
+    assert escape_missing(f"{date} -> 2019-03-03", ["DejaVu Sans"]) == isolated
+    assert isolate_sides("3 mei -> 2019-05-03") == "3 mei -> 2019-05-03"
+    assert isolate_sides(date) == date
 
 
 def test_missing_characters_are_replaced_by_code_points():

@@ -2,6 +2,8 @@
 
 const SHOWN: Record<string, string> = { "\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d" };
 const INVISIBLE = /[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/u;
+const RIGHT_TO_LEFT = /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u;
+const ARROW = " -> ";
 const ELLIPSIS = "\u2026";
 
 /** Return a token with all characters visible: spaces as open boxes, a lone accent on a dotted circle; truncated. Same
@@ -13,6 +15,13 @@ export function readable(token: string, most = 24, spaces = "\u2423"): string {
   const joins = characters.length > 1;
   const shown = characters.map((character) => visible(character, spaces, joins)).join("");
   return /^\p{M}/u.test(shown) ? `\u25cc${shown}` : shown;
+}
+
+/** Return a title, "source -> output", as `readable` does. Its sides are isolated (Unicode, UAX 9) if it has text that is
+ *  written from right to left, so that they are ordered apart. Same as `isolate_sides` in regard/look/figures/labels.py. */
+export function readableTitle(title: string, most: number): string {
+  const text = readable(title, most, " ");
+  return text.includes(ARROW) && RIGHT_TO_LEFT.test(text) ? text.split(ARROW).map((side) => `\u2068${side}\u2069`).join(ARROW) : text;
 }
 
 function visible(character: string, spaces: string, joins: boolean): string {

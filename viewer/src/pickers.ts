@@ -2,7 +2,7 @@
 
 import { isSigned } from "./color.js";
 import { make } from "./dom.js";
-import { readable } from "./format.js";
+import { readableTitle } from "./format.js";
 import type { Panel } from "./pane.js";
 import { groupId, groupsOf, hasMean, measuresOf, siblings } from "./reads.js";
 import { MEASURES } from "./texts.js";
@@ -21,7 +21,7 @@ interface Option {
 /** Return the elements above a view. */
 export function pickers(pane: Panel, view: View): HTMLElement[] {
   const { sample, capture } = pane.shown;
-  const text = readable(sample.title, LONGEST_TITLE, " ");
+  const text = readableTitle(sample.title, LONGEST_TITLE);
   const title = make("h1", { class: text.length > LONG_TITLE ? "long" : "", title: text }, text);
   const model = make("p", { class: "model" }, capture.title);
   if (capture.model) model.append(make("span", { class: "pale" }, ` ${capture.model}`));
@@ -67,7 +67,7 @@ function samplePicker(pane: Panel): HTMLElement | null {
   if (full.length < 2) return null;
   const options = full.map(({ capture, sample }, index) => ({
     value: String(index),
-    name: readable(sample.title, 70, " "),
+    name: readableTitle(sample.title, 70),
     ...(captures.length > 1 ? { group: capture.title } : {}),
   }));
   const selected = full.findIndex(({ sample }) => sample === pane.shown.sample);

@@ -2,7 +2,7 @@
 
 import { truncate } from "./axes.js";
 import { cssVariable, font, make, setSubstitute, toElement, zoomOf } from "./dom.js";
-import { headName, readable } from "./format.js";
+import { headName, readableTitle } from "./format.js";
 import { hatch } from "./hatch.js";
 import type { Panel } from "./pane.js";
 import { hasMean } from "./reads.js";
@@ -108,7 +108,7 @@ async function drawPane(pane: Panel): Promise<Svg> {
   const title = new SvgContext();
   title.fillStyle = cssVariable("--ink");
   title.font = font(15, 600);
-  title.fillText(readable(pane.shown.sample.title, 120, " "), 0, 0);
+  title.fillText(readableTitle(pane.shown.sample.title, 120), 0, 0);
   title.fillStyle = cssVariable("--pale");
   title.font = font(13);
   title.fillText(captionOf(pane), 0, 20);

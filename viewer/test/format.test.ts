@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { counted, formatCell, formatExact, formatScore, formatShort, headName, readable, axisLabel } from "../src/format.js";
+import { counted, formatCell, formatExact, formatScore, formatShort, headName, readable, readableTitle, axisLabel } from "../src/format.js";
 
 test("invisible characters are shown in labels", () => {
   const labels: [string, string][] = [
@@ -49,6 +49,12 @@ test("the mean over heads is named", () => {
 test("counts use the plural", () => {
   assert.equal(counted(1, "box"), "1 box");
   assert.equal(counted(4096, "box"), "4,096 boxes");
+});
+
+test("sides of a title that is written from right to left are ordered apart", () => {
+  assert.equal(readableTitle("3 mei -> 2019-05-03", 40), "3 mei -> 2019-05-03");
+  assert.equal(readableTitle("\u0663 \u0645\u0627\u0631\u0633 -> 2019-03-03", 40), "\u2068\u0663 \u0645\u0627\u0631\u0633\u2069 -> \u20682019-03-03\u2069");
+  assert.equal(readableTitle("\u05d0 -> \u2068", 40), "\u2068\u05d0\u2069 -> \u2068<2068>\u2069");
 });
 
 test("only leading and trailing spaces of labels are marked", () => {

@@ -23,6 +23,7 @@ _JOINERS = "\u200c\u200d"
 """Invisible characters that are part of words in some scripts."""
 _CIRCLE = "\u25cc"
 _ELLIPSIS = "\u2026"
+_ARROW, _ISOLATE, _POP = " -> ", "\u2068", "\u2069"
 
 
 def readable(token: str, *, max_length: int = MAX_LENGTH, spaces: str = "\u2423") -> str:
@@ -40,13 +41,27 @@ def readable(token: str, *, max_length: int = MAX_LENGTH, spaces: str = "\u2423"
 
 
 def escape_missing(text: str, families: Iterable[str]) -> str:
-    """Replace characters that no font family has by their code points: <4E09 6708>, at most four of a run."""
+    """Replace characters that no font family has by their code points: <4E09 6708>, at most four of a run.
+
+    The sides of a title are isolated (`isolate_sides`).
+    """
     known = _characters_of(tuple(families))
     parts = []
     for is_known, run in itertools.groupby(text, key=lambda character: ord(character) in known):
         characters = list(run)
         parts.append("".join(characters) if is_known else _code_points(characters))
-    return "".join(parts)
+    return isolate_sides("".join(parts))
+
+
+def isolate_sides(title: str) -> str:
+    """Return a title "source -> output" with isolated sides (Unicode, UAX 9), if it is written from right to left.
+
+    Otherwise the output is ordered with the source: 2019-03-02 after an Arabic date is shown as 02-03-2019. Same as
+    `readableTitle` in viewer/src/format.ts.
+    """
+    if _ARROW not in title or not any(unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in title):
+        return title
+    return _ARROW.join(f"{_ISOLATE}{side}{_POP}" for side in title.split(_ARROW))
 
 
 def families_for(texts: Iterable[str]) -> list[str]:

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from regard.look.figures.alignment import plot_style, render_figure, weight_colors
-from regard.look.figures.labels import escape_missing, families_for, readable, width_em
+from regard.look.figures.labels import escape_missing, families_for, isolate_sides, readable, width_em
 from regard.look.figures.output import check_path
 from regard.look.sample import format_score
 from regard.system.writing import write_atomically
@@ -141,7 +141,8 @@ class Sheet:
             whole.set(xlim=(0, self.width + 0.1), ylim=(self.height + 0.1, 0))
             whole.set_axis_off()
             for x, y, text, style in self._texts:
-                whole.text(x, y, text if is_svg else escape_missing(text, families), va="top", ha="left", **style)
+                shown = isolate_sides(text) if is_svg else escape_missing(text, families)
+                whole.text(x, y, shown, va="top", ha="left", **style)
             for x0, y0, x1, y1 in self._arrows:
                 arrow = {"arrowstyle": "-|>", "color": PALE, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0}
                 whole.annotate("", (x1, y1), (x0, y0), arrowprops=arrow)

@@ -110,6 +110,7 @@ def test_first_row_of_text_is_data(tmp_path: Path, first: str) -> None:
 
 
 HEADERS = [
+    "0,1",
     "v2,v1",
     "Review,Liked",
     "comment_text,toxic",
@@ -122,7 +123,7 @@ HEADERS = [
 @pytest.mark.parametrize("first", [*HEADERS, "text,airline_sentiment"])
 def test_first_row_of_names_above_labels_that_repeat_may_be_a_header(tmp_path: Path, first: str) -> None:
     path = tmp_path / "a.csv"
-    rows = [f"quite {word},{label}" for word in "abcde" for label in ("0", "1", "0", "1")]
+    rows = [f"quite {word},{label}" for word in "abcde" for label in ("no", "yes", "no", "yes")]
     path.write_text("\n".join([first, *rows]))
     with pytest.raises(UserError, match=r"line 1: .* look like a header.*--data.header yes .*--data.header no if"):
         read_labeled(LabeledConfig(), path, "train")
@@ -131,19 +132,63 @@ def test_first_row_of_names_above_labels_that_repeat_may_be_a_header(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("first", "labels"),
+    ("first", "labels", "warned"),
     [
-        ("so good,1", "01" * 10),  # the label of the first row occurs in others
-        ("it was good fun,new", "01" * 10),  # no name
-        ("good!,new", "01" * 10),
-        ("play music,PlayMusic", "abcdefghijklmnopqrst"),  # labels do not repeat
-        ("so good,new", "01" * 9),  # few rows
+        ("so good,1", "01" * 10, 0),  # the label of the first row occurs in others
+        ("it was good fun,new", "01" * 10, 1),  # not a name
+        ("What did you like?,Score (1-5)", "01" * 10, 1),
+        ("play music,PlayMusic", "abcdefghijklmnopqrst", 0),  # labels do not repeat
+        ("so good,new", "01" * 9, 0),  # few rows
     ],
 )
-def test_first_row_that_is_no_name_or_whose_label_may_be_rare_is_data(tmp_path: Path, first: str, labels: str) -> None:
+def test_first_row_that_is_no_name_or_whose_label_may_be_rare_is_data(
+    tmp_path: Path, first: str, labels: str, warned: int
+) -> None:
     path = tmp_path / "a.csv"
     path.write_text("\n".join([first, *(f"quite good,{label}" for label in labels)]))
-    assert len(list(read_labeled(LabeledConfig(), path, "train"))) == len(labels) + 1
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert len(list(read_labeled(LabeledConfig(), path, "train"))) == len(labels) + 1
+    assert len(caught) == warned
+    assert all("line 1: the label" in str(one.message) and "--data.header yes" in str(one.message) for one in caught)
+
+
+TABLE = "film,review,sentiment\n" + "".join(f"film {i},it was {word} good,{i % 2}\n" for i, word in enumerate("abcdef"))
+
+
+@pytest.mark.parametrize(
+    "config", [LabeledConfig(label_column=("sentiment",)), LabeledConfig(text_column="review")], ids=["label", "text"]
+)
+def test_all_columns_of_a_wider_table_are_chosen(tmp_path: Path, config: LabeledConfig) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(TABLE)
+    with pytest.raises(UserError, match=r"'film', 'review', 'sentiment'; use --data.text-column review --data.label-"):
+        read_labeled(config, path, "train")
+    both = LabeledConfig(text_column="review", label_column=("sentiment",))
+    assert next(iter(read_labeled(both, path, "train"))) == ("it was a good", "0")
+    path.write_text(TABLE.partition("\n")[2])
+    with pytest.raises(UserError, match=r"line 1: has 3 columns: choose the column of the text, too"):
+        read_labeled(LabeledConfig(label_column=(3,)), path, "train")
+
+
+@pytest.mark.parametrize(
+    ("header", "likely"),
+    [
+        ("category,text", "--data.text-column text --data.label-column category"),
+        ("sentiment,review", "--data.text-column review --data.label-column sentiment"),
+        ("rating,title,text", "--data.text-column text --data.label-column rating"),
+        ("Id,Score,Summary", "--data.text-column Summary --data.label-column Score"),
+    ],
+)
+def test_suggested_columns_are_those_of_the_contents(tmp_path: Path, header: str, likely: str) -> None:
+    path, width = tmp_path / "a.csv", header.count(",") + 1
+    cells = [[f"{i % 2}", f"title {i}", f"a long text about {i}"] for i in range(6)]
+    cells = [[row[0], row[2]] if width == 2 else row for row in cells]
+    if header.startswith("Id"):
+        cells = [[f"{i}", row[0], row[2]] for i, row in enumerate(cells)]
+    path.write_text("\n".join([header, *map(",".join, cells)]))
+    with pytest.raises(UserError, match=likely):
+        read_labeled(LabeledConfig(), path, "train")
 
 
 def test_header_setting_and_the_expected_names(tmp_path: Path) -> None:

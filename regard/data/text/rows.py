@@ -10,9 +10,9 @@ once. The setting `header` states whether the first row is a header. With auto i
     the reader requires a header (`read_table`)
 
 Another row whose cells are typical names of columns is refused, since it may be either. So is one above labels whose
-cells are short names, if the first is the expected name of the column, or if its label is none of the next 20 or more
-rows, in which labels repeat. A column that is not chosen is
-the one of its expected name in the header, or the one in its position.
+cells are short names, or 0 and 1, if the first is the expected name of the column, or if its label is none of the next
+20 or more rows, in which labels repeat; of other cells, the latter is a warning. A column that is not chosen is the one
+of its expected name in the header, or the one in its position; if there are more columns, it must be chosen.
 """
 
 import json
@@ -23,10 +23,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from regard.data.bad_rows import BadRow
 from regard.data.config import Header
+from regard.data.text.likely_columns import likely_columns
 from regard.data.text.lines import (
     OBJECTS,
     check_kind,
@@ -168,18 +169,20 @@ def read_records(path: Path, format: str, columns: Columns, **options: Any) -> R
         else (by_name[i] if is_header else None)
         for i, column in enumerate(chosen)
     ]
-    if is_header and not is_known and None in indices and width != len(names):
-        missing, shown = names[indices.index(None)], ", ".join(map(repr, header))
-        hint = f"{_numeric_hint(columns, header, rows, cells)}{columns.hint()}"
-        raise UserError(f"{first}: no column {missing!r} in the header {shown}; {hint}.")
+    below = [_cells_of([row], cells) for row in rows[1:]]
+    if None in indices and width != len(names) and not is_default:
+        numeric = _numeric_hint(columns, header, rows, cells)
+        hint = numeric + _width_hint(columns, header, below, is_header=True) if is_header else ""
+        _refuse_missing(first, names[indices.index(None)], header, hint)
     selected = _fill(indices, width)
     has_more = any(header[width:])  # reported where the row is parsed
     if columns.header == "auto" and not (is_header or columns.is_open or has_more) and len(header) > max(selected):
-        following = [[*_cells_of([row], cells), *[""] * width][selected[-1]] for row in rows[1:]]
-        _check_data(first, [header[index] for index in selected], following, columns)
+        whole = [row for row in below if len(row) > max(selected)]
+        _check_data(first, *([row[index] for index in selected] for row in (header, *whole)), columns=columns)
     if columns.is_open and is_default:
-        _check_open(first, header, _cells_of(rows[1:2], cells), columns)
-    hint = _width_hint(columns, header) if is_default and has_more else ""  # a single longer row is an error of its own
+        _check_open(first, header, below[0] if below else [], columns)
+    # A single longer row is an error of its own.
+    hint = _width_hint(columns, header, below) if is_default and has_more else ""
     is_decimal_comma = columns.is_numeric and (separator == ";" or len(names) > 2)
 
     def parse(row: Any) -> tuple[str, ...]:
@@ -347,13 +350,31 @@ def _numeric_hint(
     return f"use --data.{columns.names[-1]}-column {' '.join(names)} for all numbers; or " if names else ""
 
 
-def _width_hint(columns: Columns, header: list[str]) -> str:
-    """Return the options for rows of more cells than columns: by name, if the first row has as many typical names; else
-    by number, after a first column of numbers."""
-    typical = [cell for cell in header if _is_typical(cell)]
-    if not columns.has_options or len(typical) != len(columns.names):
+def _refuse_missing(where: str, name: str, header: Sequence[str], hint: str) -> NoReturn:
+    """Raise UserError for a column that is not chosen among others. hint: the options that choose it in a header."""
+    if not hint:
+        raise UserError(f"{where}: has {len(header)} columns: choose the column of the {name}, too.")
+    raise UserError(f"{where}: no column {name!r} in the header {', '.join(map(repr, header))}; {hint}.")
+
+
+def _width_hint(columns: Columns, header: list[str], below: Sequence[Sequence[str]], *, is_header: bool = False) -> str:
+    """Return the options for rows of more cells than columns: by name if the first row may name them, and by number.
+
+    below: cells of the rows below the first.
+    """
+    typical = list(map(_is_typical, header))
+    is_named = sum(typical) == len(columns.names)
+    if columns.names[-1] == "label":
+        is_named = any(typical) or all(_NAME.fullmatch(cell) for cell in header if cell)
+    is_one_each = len(set(columns.names)) == len(columns.names)
+    if not columns.has_options or not is_one_each or columns.header == "no" or not (is_header or is_named):
         return columns.hint(first=2 if 0 in _numeric_columns(header) else 1)
-    return f"use {columns.options(typical)} if the first row names the columns"
+    likely = likely_columns(columns.names, header, below, typical=typical)
+    named = columns.options([header[index] for index in likely])
+    if is_header:
+        return f"use {named}"
+    numbered = columns.options([str(index + 1) for index in likely])
+    return f"use {named} if the first row names the columns, and {numbered} if it is data"
 
 
 def _cells_of(rows: Sequence[tuple[int, Any]], cells: Callable[[Any], list[str]]) -> list[str]:
@@ -410,22 +431,28 @@ def _warn_of_quotes(path: Path, rows: list[tuple[int, bytes]]) -> None:
         )
 
 
-def _check_data(where: str, cells: Sequence[str], following: Sequence[str], columns: Columns) -> None:
-    """Raise UserError if the cells of the first row may be names of columns.
-
-    following: last cells of the rows below.
-    """
+def _check_data(where: str, cells: Sequence[str], *below: Sequence[str], columns: Columns) -> None:
+    """Raise UserError if the cells of the first row may be names of columns; warn if they are unlike those below."""
     typical = [_is_typical(cell) for cell in cells]
-    is_of_labels = columns.names[-1] == "label" and all(map(_NAME.fullmatch, cells))
+    labels = [row[-1] for row in below]
+    is_label = columns.names[-1] == "label"
     is_expected = cells[0].lower() == columns.names[0] or (all(typical[1:]) and _WORD.fullmatch(cells[0]))
-    is_other = len(following) >= _LEAST_ROWS and cells[-1] not in following
-    is_other = is_other and len(set(following)) <= len(following) / 2
-    if all(typical) or (is_of_labels and (is_expected or is_other)):
-        choice = f" (or choose columns: {columns.options(cells)})" if columns.has_options else ""
+    is_other = len(labels) >= _LEAST_ROWS and cells[-1] not in labels and len(set(labels)) <= len(labels) / 2
+    is_short = all(map(_NAME.fullmatch, cells)) or list(cells) == [str(number) for number in range(len(cells))]
+    if all(typical) or (is_label and is_short and (is_expected or is_other)):
+        likely = likely_columns(columns.names, cells, below, typical=typical)
+        named = columns.options([cells[index] for index in likely]) if columns.has_options else ""
+        choice = f" (or choose columns: {named})" if named else ""
         shown = " and ".join(map(repr, cells))
         raise UserError(
             f"{where}: {shown} look like a header. Use --data.header yes if they name columns{choice}, and "
             "--data.header no if this line is data."
+        )
+    if is_label and is_other:
+        warnings.warn(
+            f"{where}: the label {excerpt(cells[-1])} is none of those of the next {len(labels)} rows: use "
+            "--data.header yes if this line is a header",
+            stacklevel=2,
         )
 
 

@@ -56,10 +56,10 @@ class PairsConfig:
 
     source_column: Count | str | None = None
     """Column of the source text: column number (from 1) or header name in TSV and CSV, field name in JSONL and data
-    sets, with a dot for a nested field: translation.en. Default: source; 1, if a TSV or CSV has no such header."""
+    sets, with a dot for a nested field: translation.en. Default: source; 1, of two columns without header."""
 
     target_column: Count | str | None = None
-    """Column of the target text, as `source_column`. Default: target; 2, if a TSV or CSV has no such header."""
+    """Column of the target text, as `source_column`. Default: target; 2, of two columns without header."""
 
     header: Header = "auto"
     """Header row of TSV and CSV. auto: the first row, if it has the expected names or those of chosen
@@ -109,12 +109,12 @@ class LabeledConfig:
 
     text_column: Count | str | None = None
     """Column of the text: column number (from 1) or header name in TSV and CSV, field name in JSONL and data sets.
-    Default: text; 1, if a TSV or CSV has no such header."""
+    Default: text; 1, in a TSV or CSV of two columns without that header."""
 
     label_column: tuple[Count | str, ...] = ()
     """Column of the label, a text or an integer; or of the labels. Several columns are labels that hold where the cell
-    is 1 or true (target labels), or numbers (target number), with the names of the columns. Default: label; 2, if a TSV
-    or CSV has no such header."""
+    is 1 or true (target labels), or numbers (target number), with the names of the columns. Default: label; 2, in a TSV
+    or CSV of two columns without that header."""
 
     header: Header = "auto"
     """Header row of TSV and CSV. auto: the first row, if it has the expected names or those of chosen
@@ -177,12 +177,12 @@ class ImagesConfig:
 
     file_column: Count | str | None = None
     """Column of the image file in a list: column number (from 1) or header name, field name in JSONL. Default: file; 1,
-    if a TSV or CSV has no such header."""
+    in a TSV or CSV of two columns without that header."""
 
     label_column: tuple[Count | str, ...] = ()
     """Column of the label in a list, or of the labels. Several columns are labels that hold where the cell is 1 or true
-    (target labels), or numbers (target number), with the names of the columns. Default: label; 2, if a TSV or CSV has
-    no such header."""
+    (target labels), or numbers (target number), with the names of the columns. Default: label; 2, in a TSV or CSV of
+    two columns without that header."""
 
     header: Header = "auto"
     """Header row of TSV and CSV. auto: the first row, if it has the expected names or those of chosen

@@ -441,7 +441,8 @@ def _check_data(where: str, cells: Sequence[str], *below: Sequence[str], columns
     is_short = all(map(_NAME.fullmatch, cells)) or list(cells) == [str(number) for number in range(len(cells))]
     if all(typical) or (is_label and is_short and (is_expected or is_other)):
         likely = likely_columns(columns.names, cells, below, typical=typical)
-        named = columns.options([cells[index] for index in likely]) if columns.has_options else ""
+        can_choose = columns.has_options and not any(map(str.isdecimal, cells))  # a number is that of a column
+        named = columns.options([cells[index] for index in likely]) if can_choose else ""
         choice = f" (or choose columns: {named})" if named else ""
         shown = " and ".join(map(repr, cells))
         raise UserError(

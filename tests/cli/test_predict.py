@@ -204,6 +204,13 @@ def test_standard_input_is_a_table_if_its_format_is_given(run: Path, capsys) -> 
         os.close(reader)
 
 
+@pytest.mark.parametrize(("start", "name"), [(b"\x28\xb5\x2f\xfd", "zstd"), (b"PK\x03\x04", "zip")])
+def test_other_compressions_are_named(start: bytes, name: str, run: Path, files: Path, capsys) -> None:
+    (files / "texts").write_bytes(start + bytes(range(100, 250)))
+    assert main(["predict", str(run), "texts"]) == 2
+    assert f"texts: is compressed by {name}: decompress it first" in capsys.readouterr().err
+
+
 def test_help_shows_coco_only_for_boxes(run: Path, capsys) -> None:
     assert "--coco" not in "\n".join(predict(run, "--help", capsys=capsys))
     assert main(["predict", "--help"]) == 0

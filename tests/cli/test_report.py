@@ -16,6 +16,14 @@ def test_scores_are_shown_by_name_known_ones_first():
     ]
 
 
+def test_decoding_is_in_the_title():
+    scores = SCORES | {"bleu": 1.5, "length_penalty": 0.5}
+    assert score_table(scores | {"beam": 4}).splitlines()[0] == "x.tsv: 1,234 examples, beam 4, length penalty 0.5"
+    lines = score_table(scores | {"beam": 1}).splitlines()
+    assert lines[0] == "x.tsv: 1,234 examples, greedy search"
+    assert not any("penalty" in line for line in lines)
+
+
 def test_classes_have_a_table_of_their_own():
     text = score_table(SCORES | {"ap": 50.0, "by_class": {"cat": 60.0, "dog": 40.04}})
     assert text.endswith("by class, %\n  cat  60.0\n  dog  40.0")

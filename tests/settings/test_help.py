@@ -7,7 +7,8 @@ import pytest
 from regard.cli.main import COMMANDS, main
 from regard.models.cores.config import CORES
 from regard.recipes.registry import RECIPES
-from regard.settings.tree import apply_changes, collect_groups
+from regard.settings.options import NoSettings, parse
+from regard.settings.tree import apply_changes, collect_groups, settings_by_path
 
 
 def help_of(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -46,6 +47,19 @@ def test_page_of_a_recipe_explains_every_setting(
         [*(setting.path for setting in settings), "run", "seed", "threads", "init", "preset", "config", "print_config"]
     )
     assert [setting.path for setting in settings if not setting.doc] == []
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_page_names_the_option_that_turns_a_switch_off(capsys: pytest.CaptureFixture[str], recipe: str) -> None:
+    page = " ".join(help_of(capsys, "train", recipe).split())
+    config = RECIPES[recipe].config()
+    own = {path for path, setting in settings_by_path(config).items() if setting.value is True}
+    named = re.findall(r"\[on; (--[\w.-]+): off\]", page)
+    assert len(named) == len(own - RECIPES[recipe].unused.keys())
+    words = [*named, *(["--model.tie", "none"] if "--tokenizer.no-joint" in named else [])]
+    changed = settings_by_path(parse(words, NoSettings(), config, max_positionals=0, expected="").config)
+    assert {path for path, setting in changed.items() if setting.value is True} <= {*RECIPES[recipe].unused}
+    assert "[not given]" not in page
 
 
 def test_page_is_as_wide_as_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from regard.data.bad_rows import BadRows, Skipped
 from regard.data.config import ImagesConfig
+from regard.data.text.headers import Columns
 from regard.data.text.lines import locate
 from regard.data.text.pairs import combine_targets
-from regard.data.text.rows import Columns, read_records
+from regard.data.text.rows import read_records
 from regard.errors import UserError
 from regard.system.compression import plain_name
 

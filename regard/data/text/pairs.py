@@ -14,9 +14,10 @@ from typing import Literal
 from regard.data.bad_rows import BadRow, BadRows, Skipped
 from regard.data.config import Header, OnBad, PairFormat, PairsConfig
 from regard.data.held_out import LABEL_HINT, hold_out
+from regard.data.text.headers import Columns
 from regard.data.text.huggingface import PREFIX, read_hugging_face_records
 from regard.data.text.lines import check_kind, locate, read_lines
-from regard.data.text.rows import Columns, Records, decode_line, excerpt, read_records, read_text_records
+from regard.data.text.rows import Records, decode_line, excerpt, read_records, read_text_records
 from regard.data.tokenizer import MOST_CHARACTERS, check_growth
 from regard.errors import UserError
 from regard.system.compression import UNSUPPORTED, plain_name

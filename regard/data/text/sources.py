@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from regard.data.bad_rows import BadRow
 from regard.data.config import Header, TextsFormat
+from regard.data.text.headers import Columns
 from regard.data.text.lines import locate
-from regard.data.text.rows import Columns, read_records
+from regard.data.text.rows import read_records
 from regard.system.compression import plain_name
 
 _FORMATS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}

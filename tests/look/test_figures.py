@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -254,6 +255,14 @@ def test_heat_of_a_drawing_has_a_panel_a_word_and_the_mean_of_all_layers(is_chai
     assert {"a three", "attention weights: cross, mean over 2 layers and their heads; uniform 0.333"} <= set(
         texts_of(tmp_path / "x.svg")
     )
+
+
+@pytest.mark.parametrize("view", ["alignment", "links"])
+def test_sides_of_a_title_from_right_to_left_are_ordered_apart(view, tmp_path):
+    sample_maps = text()
+    sample_maps = replace(sample_maps, sample=replace(sample_maps.sample, title="\u05d0 3 -> 2019-03-03"))
+    path = capture(sample_maps).plot(tmp_path / "x.svg", view=view)
+    assert "\u2068\u05d0 3\u2069 -&gt; \u20682019-03-03\u2069" in texts_of(path)
 
 
 def test_axes_of_alignments_have_the_titles_of_the_page(tmp_path):

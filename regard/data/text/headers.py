@@ -124,8 +124,7 @@ def select_columns(where: str, header: list[str], below: Sequence[Sequence[str]]
         for i, column in enumerate(chosen)
     ]
     if None in indices and width != len(names) and not is_default:
-        hint = _numeric_hint(columns, header, below) + _width_hint(columns, header, below, is_header=True)
-        _refuse_missing(where, names[indices.index(None)], header, hint if is_header else "")
+        _refuse_missing(where, header, below, indices, columns, is_header=is_header)
     selected = _fill(indices, width)
     has_more = any(header[width:])  # reported where the row is parsed
     if columns.header == "auto" and not (is_header or columns.is_open or has_more) and len(header) > max(selected):
@@ -152,14 +151,31 @@ def _numeric_hint(columns: Columns, header: list[str], below: Sequence[Sequence[
     return f"use --data.{columns.names[-1]}-column {' '.join(names)} for all numbers; or " if names else ""
 
 
-def _refuse_missing(where: str, name: str, header: Sequence[str], hint: str) -> NoReturn:
-    """Raise UserError for a column that is not chosen among others. hint: the options that choose it in a header."""
-    if not hint:
-        raise UserError(f"{where}: has {len(header)} columns: choose the column of the {name}, too.")
-    raise UserError(f"{where}: no column {name!r} in the header {', '.join(map(repr, header))}; {hint}.")
+def _refuse_missing(
+    where: str,
+    header: list[str],
+    below: Sequence[Sequence[str]],
+    indices: Sequence[int | None],
+    columns: Columns,
+    *,
+    is_header: bool,
+) -> NoReturn:
+    """Raise UserError for the first column that is not chosen among others; suggest one that is not chosen."""
+    names = [name for name, index in zip(columns.names, indices, strict=True) if index is None]
+    if not is_header:
+        raise UserError(f"{where}: has {len(header)} columns: choose the column of the {names[0]}, too.")
+    free = [index for index, cell in enumerate(header) if cell and index not in indices]
+    likely = _likely_columns(names, free, header, below)
+    hint = "" if names[0] == columns.names[0] else _numeric_hint(columns, header, below)
+    if columns.has_options and len(likely) == len(names):
+        pairs = zip(names, likely, strict=True)
+        hint += "use " + " ".join(f"--data.{name}-column {shlex.quote(header[index])}" for name, index in pairs)
+    else:
+        hint += columns.hint()
+    raise UserError(f"{where}: no column {names[0]!r} in the header {', '.join(map(repr, header))}; {hint}.")
 
 
-def _width_hint(columns: Columns, header: list[str], below: Sequence[Sequence[str]], *, is_header: bool = False) -> str:
+def _width_hint(columns: Columns, header: list[str], below: Sequence[Sequence[str]]) -> str:
     """Return the options for rows of more cells than columns: by name if the first row may name them, and by number.
 
     below: cells of the rows below the first.
@@ -169,12 +185,10 @@ def _width_hint(columns: Columns, header: list[str], below: Sequence[Sequence[st
     if columns.names[-1] == "label":
         is_named = any(typical) or all(_NAME.fullmatch(cell) for cell in header if cell)
     is_one_each = len(set(columns.names)) == len(columns.names)
-    if not columns.has_options or not is_one_each or columns.header == "no" or not (is_header or is_named):
+    if not columns.has_options or not is_one_each or columns.header == "no" or not is_named:
         return columns.hint(first=2 if 0 in numeric_columns(header) else 1)
-    likely = _likely_columns(columns.names, header, below, typical=typical)
+    likely = _likely_columns(columns.names, _candidates(columns.names, header), header, below)
     named = columns.options([header[index] for index in likely])
-    if is_header:
-        return f"use {named}"
     numbered = columns.options([str(index + 1) for index in likely])
     return f"use {named} if the first row names the columns, and {numbered} if it is data"
 
@@ -220,7 +234,7 @@ def _check_data(where: str, cells: Sequence[str], *below: Sequence[str], columns
     is_other = len(labels) >= _LEAST_ROWS and cells[-1] not in labels and len(set(labels)) <= len(labels) / 2
     is_short = all(map(_NAME.fullmatch, cells)) or list(cells) == [str(number) for number in range(len(cells))]
     if all(typical) or (is_label and is_short and (is_expected or is_other)):
-        likely = _likely_columns(columns.names, cells, below, typical=typical)
+        likely = _likely_columns(columns.names, range(len(cells)), cells, below)
         can_choose = columns.has_options and not any(map(str.isdecimal, cells))  # a number is that of a column
         named = columns.options([cells[index] for index in likely]) if can_choose else ""
         choice = f" (or choose columns: {named})" if named else ""
@@ -282,25 +296,33 @@ def _index(where: str, column: int | str, header: list[str], num_columns: int) -
     return column - 1
 
 
+def _candidates(names: Sequence[str], header: Sequence[str]) -> Sequence[int]:
+    """Return the indices of the columns of typical names, if they are as many as the columns sought, else all."""
+    typical = [index for index, cell in enumerate(header) if _is_typical(cell)]
+    return typical if len(typical) == len(names) else range(len(header))
+
+
 def _likely_columns(
-    names: Sequence[str], header: Sequence[str], below: Sequence[Sequence[str]], *, typical: Sequence[bool]
+    names: Sequence[str], candidates: Sequence[int], header: Sequence[str], below: Sequence[Sequence[str]]
 ) -> list[int]:
-    """Return the index of the column that each name may be: those of typical names, if they are as many, or the first.
+    """Return the index of the column that each name may be: the first candidates.
 
     Of a text or file and its label, the label is the column with the fewest different values, but more than one, and
     the text the one with the longest cells, unless the header has a column of that name.
     """
-    candidates = [index for index, is_typical in enumerate(typical) if is_typical]
-    if len(candidates) != len(names):
-        candidates = list(range(len(header)))
-    if list(names[1:]) != ["label"] or len(candidates) < 2 or not below:
-        return candidates[: len(names)]
+    if not (set(names) & {"label"} or names[0] in ("text", "file")) or len(names) > 2 or not below or not candidates:
+        return list(candidates[: len(names)])
     values = {index: [row[index] for row in below if index < len(row)] for index in candidates}
     expected = {header[index].strip().lower(): index for index in candidates}
-    text = expected.get(names[0])
-    counts = {index: len(set(cells)) for index, cells in values.items() if index != text}
-    label = expected.get("label", min(counts, key=lambda index: (counts[index] < 2, counts[index], -index)))
-    if text is None:
-        lengths = {index: sum(map(len, cells)) for index, cells in values.items() if index != label}
-        text = max(lengths, key=lengths.__getitem__)
-    return [text, label]
+    found: dict[str, int] = {name: expected[name] for name in names if name in expected}
+    for name in reversed(names):  # the label first
+        free = [index for index in candidates if index not in found.values()]
+        if name in found or not free:
+            continue
+        if name == "label":
+            counts = {index: len(set(values[index])) for index in free}
+            found[name] = min(free, key=lambda index: (counts[index] < 2, counts[index], -index))
+        else:
+            lengths = {index: sum(map(len, values[index])) for index in free}
+            found[name] = max(free, key=lengths.__getitem__)
+    return [found[name] for name in names if name in found]

@@ -24,7 +24,7 @@ from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from regard.errors import UserError
-from regard.look.figures.labels import escape_missing, families_for, readable
+from regard.look.figures.labels import escape_missing, families_for, isolate_sides, readable
 from regard.look.figures.layout import SLANT, TITLE_FONT, Layout, lay_out
 from regard.look.figures.output import check_path
 from regard.look.slicing import MASKED
@@ -126,6 +126,7 @@ def plot_alignment(
     if path.suffix.lower() != ".svg":
         source, target = ([escape_missing(label, families) for label in labels] for labels in (source, target))
         title = escape_missing(title, families)
+    title = isolate_sides(title)
     with plot_style(families):
         figure = _draw(_panels(layers, shown), source=source, target=target, title=title, names=shown.axes, width=width)
         picture = render_figure(figure, path.suffix.lower())

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.look.figures.alignment import plot_style, render_figure, weight_colors
-from regard.look.figures.labels import escape_missing, families_for, readable
+from regard.look.figures.labels import escape_missing, families_for, isolate_sides, readable
 from regard.look.figures.output import check_path
 from regard.system.writing import write_atomically
 
@@ -132,7 +132,7 @@ def _draw(shown: Sequence[Chain], families: Sequence[str], title: str, *, is_tex
             _draw_scale(figure, (panel.width / width, top / total, width, total))
         top -= height
     if title:
-        figure.text(0, 1.0, title, fontsize=11, color=_INK, va="bottom")
+        figure.text(0, 1.0, isolate_sides(title), fontsize=11, color=_INK, va="bottom")
     return figure
 
 

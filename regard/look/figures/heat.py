@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from regard.errors import UserError
 from regard.look.figures.alignment import plot_style, render_figure
-from regard.look.figures.labels import escape_missing, families_for, readable
+from regard.look.figures.labels import escape_missing, families_for, isolate_sides, readable
 from regard.look.figures.output import check_path
 from regard.system.writing import write_atomically
 
@@ -76,7 +76,7 @@ def plot_heat(
         _draw_scale(figure, axes)
         lines = [readable(line, max_length=200, spaces=" ") for line in (title, about) if line]
         if lines:
-            figure.suptitle("\n".join(escape_missing(line, families) for line in lines), fontsize=9)
+            figure.suptitle("\n".join(isolate_sides(escape_missing(line, families)) for line in lines), fontsize=9)
         picture = render_figure(figure, path.suffix.lower())
     write_atomically(path, picture, overwrite=overwrite)
     return path

@@ -41,16 +41,13 @@ def readable(token: str, *, max_length: int = MAX_LENGTH, spaces: str = "\u2423"
 
 
 def escape_missing(text: str, families: Iterable[str]) -> str:
-    """Replace characters that no font family has by their code points: <4E09 6708>, at most four of a run.
-
-    The sides of a title are isolated (`isolate_sides`).
-    """
+    """Replace characters that no font family has by their code points: <4E09 6708>, at most four of a run."""
     known = _characters_of(tuple(families))
     parts = []
     for is_known, run in itertools.groupby(text, key=lambda character: ord(character) in known):
         characters = list(run)
         parts.append("".join(characters) if is_known else _code_points(characters))
-    return isolate_sides("".join(parts))
+    return "".join(parts)
 
 
 def isolate_sides(title: str) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from regard.errors import UserError
 from regard.look.figures.alignment import plot_style, render_figure
-from regard.look.figures.labels import escape_missing, families_for, readable, width_em
+from regard.look.figures.labels import escape_missing, families_for, isolate_sides, readable, width_em
 from regard.look.figures.matrix import INK, PALE
 from regard.look.figures.output import check_path
 from regard.system.writing import write_atomically
@@ -59,6 +59,7 @@ def plot_links(
     families = families_for([*left, *right, *heading])
     if path.suffix.lower() != ".svg":
         left, right, heading = ([escape_missing(text, families) for text in texts] for texts in (left, right, heading))
+    heading = list(map(isolate_sides, heading))
     margins = [max(width_em(word) for word in words) * _FONT / 72 + 0.15 for words in (left, right)]
     rows = max(len(left), len(right))
     width, height = sum(margins) + _BETWEEN, (rows + 1) * _LINE + 0.25 * len(heading)

@@ -141,8 +141,8 @@ class Sheet:
             whole.set(xlim=(0, self.width + 0.1), ylim=(self.height + 0.1, 0))
             whole.set_axis_off()
             for x, y, text, style in self._texts:
-                shown = isolate_sides(text) if is_svg else escape_missing(text, families)
-                whole.text(x, y, shown, va="top", ha="left", **style)
+                shown = text if is_svg else escape_missing(text, families)
+                whole.text(x, y, isolate_sides(shown), va="top", ha="left", **style)
             for x0, y0, x1, y1 in self._arrows:
                 arrow = {"arrowstyle": "-|>", "color": PALE, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0}
                 whole.annotate("", (x1, y1), (x0, y0), arrowprops=arrow)

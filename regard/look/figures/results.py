@@ -17,7 +17,7 @@ from mpl_toolkits.axes_grid1 import make_axes_locatable
 from numpy.typing import NDArray
 
 from regard.look.figures.alignment import plot_style, render_figure, weight_colors
-from regard.look.figures.labels import families_for, readable, width_em
+from regard.look.figures.labels import families_for, isolate_sides, readable, width_em
 from regard.look.figures.output import check_path
 from regard.look.sample import format_score
 from regard.system.writing import write_atomically
@@ -232,7 +232,7 @@ def plot_tracks(
 def _figure(size: tuple[float, float], title: str, note: str = "") -> tuple[Figure, Axes]:
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
-    lines = filter(None, (readable(title, max_length=200, spaces=" "), note))
+    lines = filter(None, (isolate_sides(readable(title, max_length=200, spaces=" ")), note))
     axes.set_title("\n".join(lines), fontsize=9, loc="left")
     return figure, axes
 

@@ -68,7 +68,9 @@ def copy_parameters(model: nn.Module, init: Init, folder: Path) -> str:
     with torch.no_grad():
         for name, value in own.items():
             axis = axes.get(name)
-            if name not in given or (axis is not None and not known):
+            # A writer of one's own may not say what belongs to a label: what has a side of that length begins anew.
+            may_depend = before != now and not axes and name.startswith(_WRITER) and len(now) in value.shape
+            if name not in given or may_depend or (axis is not None and not known):
                 new.append(name)
                 continue
             shape, before_shape = list(value.shape), list(given[name].shape)

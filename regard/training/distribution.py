@@ -82,9 +82,7 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device).item()  # fails on the meta device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = (
-            str(error).splitlines()[0].partition("'aten::")[0].partition(" is only available for these backends")[0]
-        )
+        reason = str(error).splitlines()[0].partition(". ")[0]  # the rest lists all backends of torch
         raise UserError(f"device {name} cannot be used here: {reason}") from error
     return torch.device("cpu") if device.type == "cpu" else device  # cpu:0 does not compare equal to cpu
 

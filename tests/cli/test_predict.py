@@ -189,7 +189,6 @@ def test_several_texts_of_several_words_are_inputs(run: Path, capsys) -> None:
     assert "texts of several words in quotes" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/stdin"), reason="needs /dev/stdin")
 def test_standard_input_is_a_table_if_its_format_is_given(run: Path, capsys) -> None:
     reader, writer = os.pipe()
     os.write(writer, "".join(f"{word}\tx\n" for word in WORDS).encode())

@@ -115,27 +115,43 @@ def test_output_of_the_labels_of_both_runs_is_copied(
     assert not torch.allclose(own[output][names.index("poor")], given[output][known.index("odd")], atol=1e-6)
 
 
-def test_parts_of_each_class_of_a_detector_are_copied_by_name(tmp_path: Path) -> None:
-    def build(folder: Path, names: str, seed: int) -> regard.Model:
-        folder.mkdir()
-        (folder / "labels.json").write_text(json.dumps({"names": names.split()}))
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            reads = regard.ImageReader((1, 8, 8), 8, patch=4)
-            config = DetectorConfig(core=TransformerConfig(width=8, heads=1, feedforward=8, layers=1), num_queries=2)
-            model = build_detector(config, reads, num_classes=len(names.split()), axes=2)
-            for value in model.parameters():
-                nn.init.normal_(value)
-        return model
+def make_detector(folder: Path, names: str, seed: int) -> regard.Model:
+    folder.mkdir()
+    (folder / "labels.json").write_text(json.dumps({"names": names.split()}))
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        reads = regard.ImageReader((1, 8, 8), 8, patch=4)
+        config = DetectorConfig(core=TransformerConfig(width=8, heads=1, feedforward=8, layers=1), num_queries=2)
+        model = build_detector(config, reads, num_classes=len(names.split()), axes=2)
+        for value in model.parameters():
+            nn.init.normal_(value)
+    return model
 
-    before = build(tmp_path / "before", "cat dog owl", 1)
-    save_weights(tmp_path / "before/model.safetensors", before)
-    init = Init(folder=str(tmp_path / "before"), weights=file_fingerprint(tmp_path / "before/model.safetensors"))
+
+def start_of(folder: Path, model: nn.Module) -> Init:
+    save_weights(folder / "model.safetensors", model)
+    return Init(folder=str(folder), weights=file_fingerprint(folder / "model.safetensors"))
+
+
+def test_a_writer_that_does_not_name_its_labels_takes_none_of_their_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regard.SetWriter, "label_axes", regard.Writer.label_axes)
+    init = start_of(tmp_path / "before", make_detector(tmp_path / "before", "cat dog owl", 1))
+    model = make_detector(tmp_path / "now", "owl cat dog", 2)
+    fresh = model.get_parameter("writes.class_heads.0.weight").clone()
+    assert "new: writes.class_heads.0.weight" in copy_parameters(model, init, tmp_path / "now")
+    assert torch.equal(model.get_parameter("writes.class_heads.0.weight"), fresh)
+
+
+def test_parts_of_each_class_of_a_detector_are_copied_by_name(tmp_path: Path) -> None:
+    before = make_detector(tmp_path / "before", "cat dog owl", 1)
+    init = start_of(tmp_path / "before", before)
     labels = {"writes.class_heads.0.weight": 0, "writes.class_heads.0.bias": 0, "writes.class_embedding.weight": 1}
     labels |= {"writes.proposal_class_head.weight": 0, "writes.proposal_class_head.bias": 0}
     given, known = dict(before.named_parameters()), ["cat", "dog", "owl"]
     for number, names in enumerate(("owl cat dog", "ant owl", "ant bee owl cat dog")):
-        model = build(tmp_path / str(number), names, 2)
+        model = make_detector(tmp_path / str(number), names, 2)
         fresh = {name: value.clone() for name, value in model.named_parameters()}
         copy_parameters(model, init, tmp_path / str(number))
         own = dict(model.named_parameters())

@@ -65,7 +65,7 @@ def begin(folder: Path) -> None:
     (folder / "checkpoints" / "step-00000001").mkdir(parents=True)
 
 
-FREE = [{"train": {"steps": 9000, "log_every": 7}}, {"decode": {"beam": 4}}]
+FREE = [{"train": {"steps": 9000, "log_every": 7, "validate_every": 9}}, {"decode": {"beam": 4}}]
 DECISIVE = [
     ({"train": {"lr": 0.5}}, "--train.lr is 0.002 there and 0.5 here"),
     ({"model": {"core": {"width": 32}}}, "--model.core.width is 128 there and 32 here"),

@@ -95,6 +95,20 @@ def test_pick_device_returns_the_device_or_names_it() -> None:
         pick_device("meta")  # which holds no numbers
 
 
+def test_a_device_that_torch_lacks_is_refused_without_the_list_of_all_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "Could not run 'aten::empty.memory_format' with arguments from the 'MPS' backend"
+
+    def refuse(*_args: object, **_options: object) -> None:
+        raise NotImplementedError(
+            f"{reason}. This could be because ... only available for these backends: [CPU, Meta]."
+        )
+
+    monkeypatch.setattr(torch, "zeros", refuse)
+    with pytest.raises(UserError) as caught:
+        pick_device("mps")
+    assert str(caught.value) == f"device mps cannot be used here: {reason}"
+
+
 def test_evaluation_model_has_given_weights_and_is_restored() -> None:
     model, other = ToyModel(seed=1), ToyModel(seed=2)
     replica = Replica(model.train(), World(), shard="ddp")

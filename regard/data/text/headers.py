@@ -30,14 +30,9 @@ _COLUMN_NAMES = re.compile(
     r"en|de|fr|es|it|pt|nl|ru|zh|ja|ko|ar|tr|pl|cs|sv|da|fi|el|hu|ro|uk|he|hi|vi"
 )
 """Typical names of columns, to recognize what may be a header."""
-
-
 _WORD = re.compile(r"[^\W\d][\w-]{0,30}")
-
-
 _NAME = re.compile(r"(?=.{1,40}$)[^\W\d][\w-]*(?: [\w-]+){0,2}")
-
-
+"""Short name: at most three words."""
 _MOST_SHOWN = 60
 _LEAST_ROWS = 20
 """Number of rows below which a label that does not occur in others says nothing."""
@@ -310,7 +305,7 @@ def _likely_columns(
     Of a text or file and its label, the label is the column with the fewest different values, but more than one, and
     the text the one with the longest cells, unless the header has a column of that name.
     """
-    if not (set(names) & {"label"} or names[0] in ("text", "file")) or len(names) > 2 or not below or not candidates:
+    if len(names) > 2 or not set(names) <= {"text", "file", "label"}:
         return list(candidates[: len(names)])
     values = {index: [row[index] for row in below if index < len(row)] for index in candidates}
     expected = {header[index].strip().lower(): index for index in candidates}
